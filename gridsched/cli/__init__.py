@@ -1,0 +1,1 @@
+"""The console script. Composition only: no rule of the product lives here."""

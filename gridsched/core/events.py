@@ -1,0 +1,181 @@
+"""Everything that can happen, as the scheduler hears it (door 4, inward). Owns the vocabulary, no behaviour.
+
+An event is a fact that has already happened outside. Each is posted synchronously, and the actor stamps the time.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId
+from gridsched.core.job import Job, Outcome
+from gridsched.core.model import DeviceSpec, ModelSpec
+from gridsched.core.policy import Policy
+
+
+class FailureCause(Enum):
+    """P6a: why a load or a process failed. The words are the contract's `gridsched.cause`."""
+
+    DEVICE_OOM = "device_oom"
+    HOST_OOM = "host_oom"
+    BAD_FLAGS = "bad_flags"
+    MISSING_FILE = "missing_file"
+    DAMAGED_FILE = "damaged_file"
+    UNKNOWN_ARCHITECTURE = "unknown_architecture"
+    DRIVER_FAULT = "driver_fault"
+    CRASHED = "crashed"
+    KILLED = "killed"
+    START_TIMEOUT = "start_timeout"
+    CPU_FALLBACK = "cpu_fallback"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A cause, one sentence about it, and the engine log's last lines (P7)."""
+
+    cause: FailureCause
+    message: str
+    log_tail: tuple[str, ...] = ()
+
+
+# --- jobs: what the desk says -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A client's request has become a job and waits for a grant or a rejection."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobAbandoned:
+    """Closing event: the client left while no grant of its job was outstanding (S8)."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class GrantReturned:
+    """Closing event: the client left after the grant was made and before it was taken (S7). The job is over."""
+
+    grant_id: GrantId
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A step has ended and its job waits on: for its next step, to be run again (P5), or for a rejection."""
+
+    grant_id: GrantId
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """Closing event: the job's last granted step has ended and the handler is done with the job.
+
+    `settled` is False where the engine may still be busy with the step (the client left in mid-step): the slot then
+    counts as taken until `SlotSettled` (S8).
+    """
+
+    grant_id: GrantId
+    outcome: Outcome
+    settled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSettled:
+    """The engine has really stopped working on a step whose job has ended before (S8)."""
+
+    grant_id: GrantId
+
+
+# --- instances: what the engine says ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReady:
+    """The process answered its health check and served a probe (P6)."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceExited:
+    """The process is gone, verified: asked to stop, failed while it started, or dead in service.
+
+    `failure` is None exactly when it ended because it was told to.
+    """
+
+    instance_id: InstanceId
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReleased:
+    """The memory of an exited instance is verified back on every device of it (L5)."""
+
+    instance_id: InstanceId
+
+
+# --- devices, configuration, time -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRead:
+    """One reading of a device (L3). `held` is what each of our processes holds there; an instance that is missing
+    could not be read. `used_bytes` includes what ours hold."""
+
+    device: DeviceName
+    total_bytes: int
+    used_bytes: int
+    held: tuple[tuple[InstanceId, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesChanged:
+    """The devices there are, all of them. Sent once before anything else."""
+
+    devices: tuple[DeviceSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsChanged:
+    """The models there are, all of them. One that is gone takes no new job and is unloaded when idle."""
+
+    models: tuple[ModelSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """New figures for the rules."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBegan:
+    """P8: the server is going away. Waiting jobs and new ones are rejected with `draining`; running steps finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The time of the last `ArmTimer` has come. Firing early or twice is harmless."""
+
+
+Event = (
+    JobSubmitted
+    | JobAbandoned
+    | GrantReturned
+    | StepEnded
+    | JobEnded
+    | SlotSettled
+    | InstanceReady
+    | InstanceExited
+    | MemoryReleased
+    | DeviceRead
+    | DevicesChanged
+    | ModelsChanged
+    | PolicyChanged
+    | DrainBegan
+    | TimerFired
+)

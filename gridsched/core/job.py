@@ -1,0 +1,78 @@
+"""What is scheduled: jobs, their classes and kinds, and how a step can end.
+
+Owns the frozen description of a job as it passes door 3. The body of a request never comes here: the
+core sees sizes only. The scheduler's own mutable notes about a job live in `queues`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from gridsched.core.ids import JobId, ModelName
+
+
+class JobClass(IntEnum):
+    """S1: lower numbers go first, strictly. There is no ageing and there are no weights."""
+
+    INTERACTIVE = 0
+    BACKGROUND = 1
+    BATCH = 2
+
+    @property
+    def label(self) -> str:
+        """The word used by clients, logs and metrics."""
+        return self.name.lower()
+
+    @property
+    def is_low(self) -> bool:
+        """Background and batch together are *low* work."""
+        return self is not JobClass.INTERACTIVE
+
+
+class JobKind(Enum):
+    """What a client asked for; only embeddings have more than one step (S3)."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+    EMBEDDINGS = "embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One client request, as the core sees it.
+
+    `steps` is at least 1; `max_wait_seconds` is the request's own longest wait (S9), None for the class's.
+    `warm_only`: never load for me. `no_evict`: load for me only where nothing must go.
+    `key` is the name of the API key that sent it, "" without keys.
+    """
+
+    id: JobId
+    model: ModelName
+    job_class: JobClass
+    kind: JobKind
+    steps: int = 1
+    max_wait_seconds: float | None = None
+    warm_only: bool = False
+    no_evict: bool = False
+    key: str = ""
+
+
+class OutcomeKind(Enum):
+    """How a step ended, seen from door 7."""
+
+    DONE = "done"  # the engine answered to the end, whatever its status was
+    CLIENT_GONE = "client_gone"  # the client left: the engine's connection was closed
+    ENGINE_DIED = "engine_died"  # the process went away, or broke its answer off
+    STALLED = "stalled"  # no byte from the engine for the stall limit (S9)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one step.
+
+    `answered` says whether a byte of an *answer* reached the client (comment lines are none): a step that was
+    not answered may be run again once when its engine died (P5).
+    """
+
+    kind: OutcomeKind
+    status: int = 200
+    answered: bool = True

@@ -1,0 +1,101 @@
+"""What can be loaded: models, the ladder of ways to launch each, and the memory each way takes.
+
+Owns the frozen description that planning (floor 1) hands to the scheduler. A *footprint* is always an estimate;
+what was measured is called a measurement and lives in the ledger.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gridsched.core.ids import DeviceName, ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFootprint:
+    """Estimated bytes of one launch on one device, by component."""
+
+    device: DeviceName
+    weights_bytes: int = 0
+    kv_bytes: int = 0
+    recurrent_bytes: int = 0
+    compute_bytes: int = 0
+    mmproj_bytes: int = 0
+    draft_bytes: int = 0
+    overhead_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """The sum of all components."""
+        return (
+            self.weights_bytes
+            + self.kv_bytes
+            + self.recurrent_bytes
+            + self.compute_bytes
+            + self.mmproj_bytes
+            + self.draft_bytes
+            + self.overhead_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOption:
+    """One rung of a model's ladder: explicit slots, context and placement, and what they take.
+
+    `key` identifies file, effective flags, device and engine build together: a measurement is kept under it (L2).
+    `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache type,
+    a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an earlier run
+    measured under the same key, by device in the order of `footprint`; empty when there is none.
+    """
+
+    key: str
+    ctx_size: int
+    parallel: int
+    footprint: tuple[DeviceFootprint, ...]
+    flags: tuple[str, ...] = ()
+    host: DeviceFootprint | None = None
+    measured_bytes: tuple[int, ...] = ()
+
+    @property
+    def devices(self) -> tuple[DeviceName, ...]:
+        """The devices this launch takes memory on."""
+        return tuple(part.device for part in self.footprint)
+
+    @property
+    def need_bytes(self) -> tuple[tuple[DeviceName, int], ...]:
+        """Bytes to reserve on each device: the measurement where there is one, else the estimate (L2)."""
+        if self.measured_bytes:
+            return tuple(zip(self.devices, self.measured_bytes, strict=True))
+        return tuple((part.device, part.total_bytes) for part in self.footprint)
+
+
+class Tier(Enum):
+    """R1: what may be evicted, and by whom."""
+
+    PINNED = "pinned"
+    HOT = "hot"
+    COLD = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A configured or indexed model. `options` is its ladder, best first, and is never empty.
+
+    `pinned`: R1. `reserved_slots`: slots kept for interactive work (S6), None for automatic.
+    `idle_ttl_seconds`: R6, None for never. `load_seconds`: expected time of a load, from measurement or size.
+    """
+
+    name: ModelName
+    options: tuple[LaunchOption, ...]
+    pinned: bool = False
+    reserved_slots: int | None = None
+    idle_ttl_seconds: float | None = None
+    load_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """One GPU, or the host-memory budget where there is none. `headroom_bytes` is never planned (L4)."""
+
+    name: DeviceName
+    total_bytes: int
+    headroom_bytes: int = 0

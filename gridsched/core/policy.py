@@ -1,0 +1,40 @@
+"""The figures of the rules, with the defaults of the configuration. Owns no behaviour.
+
+Seconds throughout. A None means "never" or "no limit"; where 0 switches a rule off the field says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gridsched.core.job import JobClass
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """S9: how long a class's queue may be, and how long a job of it may wait."""
+
+    max_length: int = 256
+    max_wait_seconds: float | None = None
+
+
+def _default_queues() -> Mapping[JobClass, QueueLimits]:
+    low = QueueLimits(max_length=1024, max_wait_seconds=24 * 3600.0)
+    return {JobClass.INTERACTIVE: QueueLimits(), JobClass.BACKGROUND: low, JobClass.BATCH: low}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a person may tune. Defaults are the contract's."""
+
+    interactive_cooldown_seconds: float = 2.0  # S4
+    background_max_starvation_seconds: float = 3.0  # S5; 0 = relief off
+    background_share: float = 0.5  # S5a; above 0, at most 1
+    relief_slots: int = 4  # S5
+    batch_max_starvation_seconds: float = 120.0  # S5b; 0 = never
+    hot_window_seconds: float = 300.0  # R1
+    min_residency_seconds: float = 30.0  # R4a
+    fit_wait_seconds: float = 10.0  # L7
+    stop_grace_seconds: float = 10.0  # R3
+    release_timeout_seconds: float = 10.0  # R3, L5
+    load_backoff_seconds: float = 10.0  # L6d; doubled for each failure in a row, up to 900
+    queues: Mapping[JobClass, QueueLimits] = field(default_factory=_default_queues)

@@ -1,0 +1,1 @@
+"""Reads devices: the only place that knows NVML or /proc."""

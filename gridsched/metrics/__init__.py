@@ -1,0 +1,1 @@
+"""Prometheus: the only place that knows its client library."""

@@ -1,0 +1,268 @@
+"""The seams between the core and the world: Protocols, and the frozen types that pass through them.
+
+Owns no behaviour. Every Protocol has two implementations that are product code: the real one (floor 3) and the
+simulated one (`sim`). Framework objects (httpx, quart, pynvml) never pass here.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from gridsched.core.events import DeviceRead, Event
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.job import JobClass
+from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
+
+Post = Callable[[Event], None]
+"""Puts an event into the actor's inbox: synchronous, never blocks, works inside a cancelled scope."""
+
+
+# --- time -------------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """The wall clock. Durations and deadlines use trio's own clock, which tests can jump."""
+
+    def wall_seconds(self) -> float:
+        """Seconds since the epoch."""
+
+
+# --- devices ----------------------------------------------------------------------------------------------------
+
+
+class Backend(Enum):
+    """What the engine computes with on a device."""
+
+    CUDA = "cuda"
+    VULKAN = "vulkan"
+    CPU = "cpu"
+    SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """A device as found: `spec` is what the core plans with, the rest tells the engine which one it is.
+
+    `index` counts the backend's devices from 0. `uuid` and `pci_bus` are empty for the host.
+    """
+
+    spec: DeviceSpec
+    label: str
+    backend: Backend
+    index: int = 0
+    uuid: str = ""
+    pci_bus: str = ""
+
+
+class DeviceMonitor(Protocol):
+    """Reads devices. Blocking calls are made in a thread of its own."""
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """The devices, as found at start."""
+
+    async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
+        """One reading of each device that answers, with what our processes (pid by instance) hold there."""
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+class Capability(Enum):
+    """What a model can be asked for."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+    EMBEDDING = "embedding"
+    RERANK = "rerank"
+    VISION = "vision"
+    AUDIO = "audio"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """What the configuration says of one served name. None means automatic.
+
+    `ctx_size` is the total pool that `parallel` slots share; `ctx_per_slot` may be given instead.
+    """
+
+    name: str
+    path: Path
+    aliases: tuple[str, ...] = ()
+    ctx_size: int | None = None
+    ctx_per_slot: int | None = None
+    parallel: int | None = None
+    pinned: bool = False
+    default_class: JobClass | None = None
+    reserved_slots: int | None = None
+    idle_ttl_seconds: float | None = None
+    flags: tuple[str, ...] = ()
+    device: str | None = None
+    mmproj: Path | None = None
+    capabilities: frozenset[Capability] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModel:
+    """A model that is served, or that would be if `unavailable` did not say why it cannot (then `spec` is None).
+
+    `created` is the file's time, in seconds since the epoch. `ctx_train` is the header's context length, in tokens.
+    """
+
+    name: ModelName
+    path: Path
+    aliases: tuple[str, ...]
+    capabilities: frozenset[Capability]
+    default_class: JobClass | None
+    architecture: str
+    size_bytes: int
+    created: int
+    ctx_train: int
+    spec: ModelSpec | None
+    unavailable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LargestFit:
+    """L7: what would fit in the memory that there is; 0 where nothing does."""
+
+    ctx_size: int
+    parallel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything the engine needs to start one process."""
+
+    model: ModelName
+    path: Path
+    option: LaunchOption
+    capabilities: frozenset[Capability]
+    mmproj: Path | None = None
+    flags: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Catalog(Protocol):
+    """The models there are: names, ladders, launches."""
+
+    def models(self) -> tuple[CatalogModel, ...]:
+        """All of them, in a stable order."""
+
+    def resolve(self, name: str) -> CatalogModel | None:
+        """By exact name, alias, file id or file name, then the same without regard to case; None if unknown."""
+
+    def closest(self, name: str) -> tuple[str, ...]:
+        """Up to three names a person may have meant."""
+
+    def launch(self, model: ModelName, option: LaunchOption) -> Launch:
+        """What to start for an option of a model's ladder. Raises KeyError for a model that is not there."""
+
+    def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+        """The largest context at the model's slots, and the most slots at its context, that those bytes carry."""
+
+
+# --- the engine -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """The engine that was found. `ok` False: `problem` says why, and what to do."""
+
+    ok: bool
+    version: str
+    backend: str
+    path: str = ""
+    problem: str = ""
+
+
+class Engine(Protocol):
+    """Owns the processes. One call of `run` is one process's whole life."""
+
+    def info(self) -> EngineInfo:
+        """What was found at start."""
+
+    async def run(self, instance_id: InstanceId, launch: Launch, post: Post) -> None:
+        """Spawn, probe, serve, reap. Posts `InstanceReady` at most once, then `InstanceExited` exactly once, when the
+        process is verified gone. Cancelled, it ends the process first. Never raises for what a process does."""
+
+    def stop(self, instance_id: InstanceId) -> None:
+        """Begin to end a process (TERM, then KILL after the grace); unknown or ended ones are ignored."""
+
+    def processes(self) -> Mapping[InstanceId, int]:
+        """The pid of every living process."""
+
+    def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
+        """The last lines a process printed, also after its end."""
+
+
+class UpstreamFailureKind(Enum):
+    """Where the engine failed us."""
+
+    CONNECT = "connect"  # nobody took the connection
+    BROKEN = "broken"  # the connection ended inside an answer
+    PROTOCOL = "protocol"  # what came is not HTTP
+
+
+class UpstreamFailure(Exception):
+    """Door 6's failure. Carries a kind and a sentence, never a library's exception."""
+
+    def __init__(self, kind: UpstreamFailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class EngineAnswer(Protocol):
+    """The head of an engine's answer, and its body as it comes."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Names in lower case, hop-by-hop ones removed."""
+
+    async def receive(self) -> bytes:
+        """The next bytes of the body as they came, b"" at its end. Raises UpstreamFailure."""
+
+
+class Upstream(Protocol):
+    """HTTP to one process: a new connection for every request (P3)."""
+
+    def request(
+        self, instance_id: InstanceId, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes
+    ) -> AbstractAsyncContextManager[EngineAnswer]:
+        """Send one request; the block's value is the answer, its exit closes the connection.
+        Raises UpstreamFailure, also for an instance that is gone."""
+
+    async def busy_slots(self, instance_id: InstanceId) -> int:
+        """How many slots the engine itself says are busy. Raises UpstreamFailure."""
+
+
+# --- the store --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is kept of a launch option: bytes by device in the order of its footprint, and its load time."""
+
+    measured_bytes: tuple[int, ...] = ()
+    load_seconds: float | None = None
+
+
+class Store(Protocol):
+    """What outlives the process. A store that cannot write says so once and goes on without."""
+
+    def measurements(self) -> Mapping[str, Measurement]:
+        """Everything kept, by option key, as read at start."""
+
+    async def keep_measurement(self, option_key: str, measured_bytes: tuple[int, ...]) -> None:
+        """Replace the measurement of an option."""
+
+    async def keep_load_time(self, option_key: str, load_seconds: float) -> None:
+        """Replace the load time of an option."""

@@ -1,0 +1,1 @@
+"""Runs the core: the nursery, the actor, the desk, dispatch. Knows no HTTP library and no concrete device."""

@@ -1,0 +1,1 @@
+"""Reads the configuration: the only place that knows YAML."""

@@ -1,0 +1,1 @@
+"""Keeps what must outlive the process: the only place that knows SQLite."""

@@ -1,0 +1,1 @@
+"""The tests: a mirror of gridsched/, plus stories/, e2e/ and tidy/."""
