@@ -1,0 +1,67 @@
+"""The one task that owns the scheduler (S7): takes an event, stamps the time, steps, hands the commands on.
+
+Owns the inbox and the wake-up time. Must never await inside a step, and never carry a command out itself. The inbox
+has no limit of its own: its size follows from the limits on jobs, processes and devices, so a full inbox would be a
+bug and never back-pressure.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+import trio
+
+from gridsched.core import invariants
+from gridsched.core.commands import ArmTimer, Command
+from gridsched.core.events import Event, TimerFired
+from gridsched.core.scheduler import Scheduler
+
+
+class Actor:
+    """Runs one `Scheduler`. `carry_out` gets every command but the timer, in order; `timed` how long each step took."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        carry_out: Callable[[Command], None],
+        *,
+        timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
+        check: bool = False,
+    ) -> None:
+        self.scheduler = scheduler
+        self._carry_out = carry_out
+        self._timed = timed
+        self._check = check
+        self._inbox: deque[Event] = deque()
+        self._wake = trio.Event()
+        self._alarm: float | None = None
+
+    def post(self, event: Event) -> None:
+        """Put an event into the inbox. Synchronous, and never fails."""
+        self._inbox.append(event)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Step every event as it comes, and the timer when its time has come. Ends only by cancellation, or with a
+        bug's exception, which ends the server: a scheduler that has lost its invariants must not go on."""
+        while True:
+            with trio.move_on_at(self._alarm if self._alarm is not None else float("inf")):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            if self._alarm is not None and trio.current_time() >= self._alarm:
+                self._alarm = None
+                self._step(TimerFired())
+            while self._inbox:
+                self._step(self._inbox.popleft())
+
+    def _step(self, event: Event) -> None:
+        started = perf_counter()
+        commands = self.scheduler.step(event, trio.current_time())
+        self._timed(perf_counter() - started)
+        for command in commands:
+            if isinstance(command, ArmTimer):
+                self._alarm = command.at
+            else:
+                self._carry_out(command)
+        if self._check:
+            invariants.check(self.scheduler)

@@ -1,0 +1,154 @@
+"""The desk: where a handler leaves a job and waits for its answer (doors 3, 5 and 8).
+
+Owns the tickets. A ticket goes OPEN → ANSWERED → TAKEN, back to OPEN for a further step, and is closed exactly once:
+by a rejection, or by the one closing event that leaving the `with` block posts. The middle state is real: waiting on
+an event that is already set is still a checkpoint in trio, so a handler whose client has left can be cancelled after
+its grant was made. Posts are synchronous, so they work inside a cancelled scope.
+
+Must never decide anything, and never hold a live instance: a grant names one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+import trio
+
+from gridsched.core.commands import Grant, Rejection, RejectionCode
+from gridsched.core.events import GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
+from gridsched.core.ids import InstanceId, JobId
+from gridsched.core.job import Job, Outcome, OutcomeKind
+from gridsched.ports import Post
+
+CLIENT_LEFT = Outcome(OutcomeKind.CLIENT_GONE, status=499, answered=False)
+
+
+class TicketState(Enum):
+    """Where a ticket is. CLOSED is final."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    TAKEN = "taken"
+    CLOSED = "closed"
+
+
+class Ticket:
+    """One job's seat at the desk. Used by one handler only."""
+
+    def __init__(self, job: Job, desk: "Desk") -> None:
+        self.job = job
+        self.state = TicketState.OPEN
+        self._desk = desk
+        self._answer: Grant | Rejection | None = None
+        self._called = trio.Event()
+
+    async def answer(self) -> Grant | Rejection:
+        """Wait for the job's next grant, which is taken by returning it, or for its rejection, which closes the job."""
+        await self._called.wait()
+        answer = self._answer
+        assert answer is not None  # noqa: S101 - set before the event is; for the type checker
+        if isinstance(answer, Grant):
+            self.state = TicketState.TAKEN
+            self._desk.active[answer.instance_id] += 1
+        return answer
+
+    def step_ended(self, outcome: Outcome) -> None:
+        """The granted step is over and the job waits for another answer."""
+        grant = self._leave()
+        self.state, self._answer, self._called = TicketState.OPEN, None, trio.Event()
+        self._desk.post(StepEnded(grant.id, outcome))
+
+    def end(self, outcome: Outcome, *, settled: bool = True) -> None:
+        """The granted step is over and so is the job. Not `settled`: the engine may still be busy with it."""
+        grant = self._leave()
+        self.state = TicketState.CLOSED
+        self._desk.post(JobEnded(grant.id, outcome, settled))
+        if not settled:
+            self._desk.unsettled(grant)
+
+    def close(self) -> None:
+        """Close the ticket however the handler left it; posts nothing if it is closed already."""
+        match self.state:
+            case TicketState.OPEN:
+                self._desk.post(JobAbandoned(self.job.id))
+            case TicketState.ANSWERED:
+                assert isinstance(self._answer, Grant)  # noqa: S101 - a rejection closes the ticket at once
+                self._desk.post(GrantReturned(self._answer.id))
+            case TicketState.TAKEN:
+                self.end(CLIENT_LEFT, settled=False)
+            case TicketState.CLOSED:
+                pass
+        self.state = TicketState.CLOSED
+
+    def deliver(self, answer: Grant | Rejection) -> None:
+        """Answer the ticket. One that was closed meanwhile has posted its closing event already."""
+        if self.state is TicketState.CLOSED:
+            return
+        self._answer = answer
+        self.state = TicketState.ANSWERED if isinstance(answer, Grant) else TicketState.CLOSED
+        self._called.set()
+
+    def _leave(self) -> Grant:
+        if self.state is not TicketState.TAKEN or not isinstance(self._answer, Grant):
+            raise RuntimeError(f"job {self.job.id}: a step ended that was not granted ({self.state.value})")
+        self._desk.active[self._answer.instance_id] -= 1
+        return self._answer
+
+
+class Desk:
+    """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots."""
+
+    def __init__(self, post: Post, unsettled: Callable[[Grant], None]) -> None:
+        self.post = post
+        self.unsettled = unsettled
+        self.active: Counter[InstanceId] = Counter()
+        self._tickets: dict[JobId, Ticket] = {}
+        self._last_id = 0
+        self._idle = trio.Event()
+        self._idle.set()
+        self._closed = False
+
+    def new_id(self) -> JobId:
+        """The next job's number: the order of arrival."""
+        self._last_id += 1
+        return JobId(self._last_id)
+
+    @contextmanager
+    def submit(self, job: Job) -> Iterator[Ticket]:
+        """Take a seat. Leaving the block, in whatever way, closes the job."""
+        ticket = Ticket(job, self)
+        if self._closed:
+            ticket.deliver(Rejection(RejectionCode.DRAINING, "the server is shutting down"))
+            yield ticket
+            return
+        self._tickets[job.id] = ticket
+        if self._idle.is_set():
+            self._idle = trio.Event()
+        self.post(JobSubmitted(job))
+        try:
+            yield ticket
+        finally:
+            ticket.close()
+            del self._tickets[job.id]
+            if not self._tickets:
+                self._idle.set()
+
+    def deliver(self, job_id: JobId, answer: Grant | Rejection) -> None:
+        """Answer a job's ticket; a job whose handler has gone has said so itself."""
+        if ticket := self._tickets.get(job_id):
+            ticket.deliver(answer)
+
+    def close(self) -> None:
+        """From now on every ticket is born with a rejection (P8)."""
+        self._closed = True
+
+    @property
+    def open_tickets(self) -> int:
+        """How many handlers sit here."""
+        return len(self._tickets)
+
+    async def wait_idle(self) -> None:
+        """Wait until no handler sits here."""
+        while self._tickets:
+            await self._idle.wait()

@@ -1,0 +1,136 @@
+"""Carries the scheduler's commands out, and looks after what they started: processes, slots, memory.
+
+Owns one task for each process (its whole life, then the proof that its memory is back) and one for each slot that an
+abandoned step may still hold. Must never decide: what comes of a command goes back as an event.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+import trio
+
+from gridsched.core.commands import (
+    ArmTimer,
+    Command,
+    Grant,
+    GrantStep,
+    KeepLoadTime,
+    KeepMeasurement,
+    Log,
+    Rejection,
+    RejectionCode,
+    RejectJob,
+    StartInstance,
+    StopInstance,
+)
+from gridsched.core.events import SlotSettled
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.devices.sampler import verify_release
+from gridsched.ports import Catalog, DeviceMonitor, Engine, Post, Store, Upstream, UpstreamFailure
+from gridsched.runtime.decisions import DecisionLog
+from gridsched.runtime.desk import Desk
+
+SETTLE_FIRST_SECONDS = 0.02
+SETTLE_LONGEST_SECONDS = 0.5
+"""How often a process is asked whether an abandoned step has ended: at once, then less and less often."""
+
+
+class Dispatch:
+    """One per server. `nursery` holds the processes' tasks and is left last."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        engine: Engine,
+        upstream: Upstream,
+        monitor: DeviceMonitor,
+        store: Store,
+        log: DecisionLog,
+    ) -> None:
+        self.catalog = catalog
+        self.engine = engine
+        self.upstream = upstream
+        self._monitor = monitor
+        self._store = store
+        self._log = log
+        self._settling: dict[InstanceId, list[Grant]] = {}
+
+    def connect(self, desk: Desk, post: Post, nursery: trio.Nursery) -> None:
+        """Say where answers and events go, and where tasks live. Called once, before the first command."""
+        self._desk, self._post, self._nursery = desk, post, nursery
+
+    def carry_out(self, command: Command) -> None:
+        """Do what the scheduler asks for. Never waits."""
+        match command:
+            case GrantStep(grant):
+                self._desk.deliver(grant.job_id, grant)
+            case RejectJob(job_id, rejection):
+                self._desk.deliver(job_id, self._with_largest_fit(rejection))
+            case StartInstance():
+                self._nursery.start_soon(self._life, command, name=f"instance {command.instance_id} {command.model}")
+            case StopInstance(instance_id):
+                self.engine.stop(instance_id)
+            case KeepMeasurement(_, key, measured):
+                self._nursery.start_soon(self._store.keep_measurement, key, measured)
+            case KeepLoadTime(_, key, seconds):
+                self._nursery.start_soon(self._store.keep_load_time, key, seconds)
+            case Log():
+                self._log.add(command)
+            case ArmTimer():
+                raise AssertionError("the actor keeps the timer itself")
+            case _:
+                assert_never(command)
+
+    async def _life(self, command: StartInstance) -> None:
+        launch = self.catalog.launch(command.model, command.option)
+        await self.engine.run(command.instance_id, launch, self._post)
+        self._settling.pop(command.instance_id, None)
+        await verify_release(self._monitor, command.instance_id, command.option, self._post)
+
+    # --- abandoned steps --------------------------------------------------------------------------------------------
+
+    def settle(self, grant: Grant) -> None:
+        """Find out when the engine has really stopped working on a step whose client has left (S8)."""
+        waiting = self._settling.setdefault(grant.instance_id, [])
+        waiting.append(grant)
+        if len(waiting) == 1:
+            self._nursery.start_soon(self._watch_slots, grant.instance_id)
+
+    async def _watch_slots(self, instance_id: InstanceId) -> None:
+        """Ask the engine until every abandoned step of one process has ended.
+
+        The engine names no request, so what counts is the number: slots it says are busy, less the steps that we know
+        to be running. Two answers in a row must agree, because a step that was granted a moment ago may not show yet.
+        """
+        pause, before = SETTLE_FIRST_SECONDS, len(self._settling[instance_id])
+        while waiting := self._settling.get(instance_id):
+            await trio.sleep(pause)
+            pause = min(pause * 1.5, SETTLE_LONGEST_SECONDS)
+            try:
+                busy = await self.upstream.busy_slots(instance_id)
+            except UpstreamFailure:
+                if instance_id not in self.engine.processes():
+                    break  # its exit frees every slot
+                continue
+            held = max(0, busy - self._desk.active[instance_id])
+            for _ in range(len(waiting) - max(held, before)):
+                self._post(SlotSettled(waiting.pop(0).id))
+            before = held
+        self._settling.pop(instance_id, None)
+
+    # --- refusals ---------------------------------------------------------------------------------------------------
+
+    def _with_largest_fit(self, rejection: Rejection) -> Rejection:
+        """L7: a refusal for memory says what would fit. The core knows rungs; the planner knows the whole ladder."""
+        if rejection.code is not RejectionCode.INSUFFICIENT_VRAM:
+            return rejection
+        detail = dict(rejection.detail)
+        model, per_device = detail.get("model"), detail.get("per_device")
+        if not isinstance(model, str) or not isinstance(per_device, Mapping):
+            return rejection
+        usable = {DeviceName(name): int(part["available_bytes"]) for name, part in per_device.items()}
+        fit = self.catalog.largest_fit(ModelName(model), usable)
+        detail |= {"max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}
+        return replace(rejection, detail=detail)

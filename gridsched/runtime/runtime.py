@@ -1,0 +1,128 @@
+"""Puts the running server together: one nursery inside another, so that the order of shutdown can be read off.
+
+    processes ( actor, sampler ( front ))     left from the inside out
+
+Owns start, drain and stop (P8). Knows no HTTP library: the front is a coroutine that serves until its nursery ends.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from gridsched.core.events import DevicesChanged, DrainBegan, Event, ModelsChanged
+from gridsched.core.ids import JobId
+from gridsched.core.model import ModelSpec
+from gridsched.core.policy import Policy
+from gridsched.core.scheduler import Scheduler
+from gridsched.core.snapshot import Snapshot, WaitingView
+from gridsched.devices.sampler import sample
+from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
+from gridsched.runtime.actor import Actor
+from gridsched.runtime.decisions import DecisionLog, Line
+from gridsched.runtime.desk import Desk
+from gridsched.runtime.dispatch import Dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The outside world, behind its ports: real or simulated."""
+
+    catalog: Catalog
+    engine: Engine
+    upstream: Upstream
+    monitor: DeviceMonitor
+    store: Store
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """P8: how long running steps may take to finish, and processes to end, once the server is told to stop."""
+
+    drain_seconds: float = 30.0
+    stop_seconds: float = 15.0
+    sample_seconds: float = 1.0
+
+
+Front = Callable[["Runtime", trio.Event], Awaitable[None]]
+"""Serves clients until the event is set, then ends: listeners at once, open answers within a grace of its own."""
+
+
+class Runtime:
+    """The server's inside, as doors 3 and 5 show it to the API."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        policy: Policy,
+        *,
+        limits: Limits = Limits(),
+        sink: Callable[[Line], None] | None = None,
+        timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
+        check: bool = False,
+    ) -> None:
+        self.parts = parts
+        self.limits = limits
+        self.log = DecisionLog(parts.clock, sink)
+        self.dispatch = Dispatch(
+            catalog=parts.catalog,
+            engine=parts.engine,
+            upstream=parts.upstream,
+            monitor=parts.monitor,
+            store=parts.store,
+            log=self.log,
+        )
+        self._actor = Actor(Scheduler(policy), self.dispatch.carry_out, timed=timed, check=check)
+        self.desk = Desk(self._actor.post, self.dispatch.settle)
+        self.draining = False
+
+    def post(self, event: Event) -> None:
+        """Tell the scheduler that something has happened."""
+        self._actor.post(event)
+
+    def snapshot(self) -> Snapshot:
+        """What there is at this moment, for those who only look."""
+        return self._actor.scheduler.snapshot(trio.current_time())
+
+    def waiting(self, job_id: JobId) -> WaitingView | None:
+        """Why a job waits (S9b), or None when it does not."""
+        return self._actor.scheduler.waiting(job_id, trio.current_time())
+
+    async def serve(self, front: Front, stop: trio.Event) -> None:
+        """Run until `stop` is set, then drain and end everything. A second way out is cancellation: at once."""
+        front_stop = trio.Event()
+        async with trio.open_nursery() as processes:
+            self.dispatch.connect(self.desk, self.post, processes)
+            self.post(DevicesChanged(tuple(info.spec for info in self.parts.monitor.devices())))
+            self.post(ModelsChanged(self._specs()))
+            async with trio.open_nursery() as inner:
+                inner.start_soon(self._actor.run)
+                inner.start_soon(sample, self.parts.monitor, self.parts.engine.processes, self.post)
+                async with trio.open_nursery() as fronts:
+                    fronts.start_soon(front, self, front_stop)
+                    await stop.wait()
+                    await self._drain()
+                    front_stop.set()
+                await self._end_processes(processes)
+                inner.cancel_scope.cancel()
+            processes.cancel_scope.cancel()
+
+    def _specs(self) -> tuple[ModelSpec, ...]:
+        return tuple(model.spec for model in self.parts.catalog.models() if model.spec is not None)
+
+    async def _drain(self) -> None:
+        """P8: nobody new, whoever waits is told, whoever runs may finish within the limit."""
+        self.draining = True
+        self.post(DrainBegan())
+        self.desk.close()
+        self.log.close()
+        with trio.move_on_after(self.limits.drain_seconds):
+            await self.desk.wait_idle()
+
+    async def _end_processes(self, processes: trio.Nursery) -> None:
+        for instance_id in self.parts.engine.processes():
+            self.parts.engine.stop(instance_id)
+        with trio.move_on_after(self.limits.stop_seconds):
+            while processes.child_tasks:
+                await trio.sleep(0.01)
