@@ -56,6 +56,8 @@ class Dispatch:
         self._store = store
         self._log = log
         self._settling: dict[InstanceId, list[Grant]] = {}
+        self._living = 0
+        self._all_gone = trio.Event()
 
     def connect(self, desk: Desk, post: Post, nursery: trio.Nursery) -> None:
         """Say where answers and events go, and where tasks live. Called once, before the first command."""
@@ -69,6 +71,7 @@ class Dispatch:
             case RejectJob(job_id, rejection):
                 self._desk.deliver(job_id, self._with_largest_fit(rejection))
             case StartInstance():
+                self._living += 1
                 self._nursery.start_soon(self._life, command, name=f"instance {command.instance_id} {command.model}")
             case StopInstance(instance_id):
                 self.engine.stop(instance_id)
@@ -85,9 +88,22 @@ class Dispatch:
 
     async def _life(self, command: StartInstance) -> None:
         launch = self.catalog.launch(command.model, command.option)
-        await self.engine.run(command.instance_id, launch, self._post)
-        self._settling.pop(command.instance_id, None)
+        try:
+            await self.engine.run(command.instance_id, launch, self._post)
+        finally:
+            self._living -= 1
+            self._settling.pop(command.instance_id, None)
+            if not self._living:
+                self._all_gone.set()
+                self._all_gone = trio.Event()
         await verify_release(self._monitor, command.instance_id, command.option, self._post)
+
+    async def end_processes(self) -> None:
+        """End every process and wait until all are gone."""
+        for instance_id in self.engine.processes():
+            self.engine.stop(instance_id)
+        while self._living:
+            await self._all_gone.wait()
 
     # --- abandoned steps --------------------------------------------------------------------------------------------
 

@@ -104,7 +104,8 @@ class Runtime:
                     await stop.wait()
                     await self._drain()
                     front_stop.set()
-                await self._end_processes(processes)
+                with trio.move_on_after(self.limits.stop_seconds):
+                    await self.dispatch.end_processes()
                 inner.cancel_scope.cancel()
             processes.cancel_scope.cancel()
 
@@ -119,10 +120,3 @@ class Runtime:
         self.log.close()
         with trio.move_on_after(self.limits.drain_seconds):
             await self.desk.wait_idle()
-
-    async def _end_processes(self, processes: trio.Nursery) -> None:
-        for instance_id in self.parts.engine.processes():
-            self.parts.engine.stop(instance_id)
-        with trio.move_on_after(self.limits.stop_seconds):
-            while processes.child_tasks:
-                await trio.sleep(0.01)

@@ -1,0 +1,53 @@
+# Every target sets up what it needs in .venv and says what it does.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-external lint types sim bench clean
+
+help:
+	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
+	@echo "make test           the whole suite; needs Python 3.11+ and the package index, nothing else"
+	@echo "make test-external  checks against outside programs (installs system packages)"
+	@echo "make lint           ruff, formatting, floors"
+	@echo "make types          mypy, strict"
+	@echo "make sim            10,000 simulated days in the life of the scheduler, with faults"
+	@echo "make bench          how fast the core and the header reader are here"
+	@echo "make clean          remove .venv and everything made by the above"
+
+# One stamp for each set of extras: made again when the pins or the project file change.
+.venv/.demo .venv/.test .venv/.dev: .venv/.%: pyproject.toml constraints/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridsched needs Python 3.11 or newer, this is " + sys.version.split()[0] + " (choose another: make PYTHON=python3.12 ...)")'
+	@test -x $(BIN)/python || { echo "== making .venv"; $(PYTHON) -m venv .venv || { echo "the venv module is missing: install your system's python3-venv package"; exit 1; }; }
+	@echo "== installing gridsched[$*] into .venv"
+	@$(PIP) install --quiet --constraint constraints/constraints.txt --editable '.[$*]'
+	@touch $@
+
+demo: .venv/.demo
+	$(BIN)/gridsched demo
+
+test: .venv/.test
+	$(BIN)/pytest --ignore tests/external
+
+test-external: .venv/.test
+	sh tests/external/install.sh
+	$(BIN)/pytest tests/external
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: .venv/.dev
+	$(BIN)/mypy
+
+sim: .venv/.test
+	$(BIN)/python -m sim --seeds 1-10000 --events 300
+
+bench: .venv/.test
+	$(BIN)/python -m sim.bench
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

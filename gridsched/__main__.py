@@ -1,0 +1,7 @@
+"""`python -m gridsched`."""
+
+import sys
+
+from gridsched.cli.main import main
+
+sys.exit(main())

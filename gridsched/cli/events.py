@@ -1,0 +1,61 @@
+"""`gridsched events`: the decision log of a running server, a line a decision."""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import httpx
+
+from gridsched.cli.client import add_server_arguments, connect, unreachable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_server_arguments(parser)
+    parser.add_argument("--follow", "-f", action="store_true", help="go on as decisions are made")
+    parser.add_argument("--since", type=int, default=0, metavar="SEQ", help="only lines after this number")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def sentence(line: Mapping[str, object]) -> str:
+    """One decision for a person: `11:20:27.194 dispatch background step 1/32 -> nomic-embed`."""
+    time = datetime.fromisoformat(str(line["time"])).astimezone()
+    words = [time.strftime("%H:%M:%S.") + f"{time.microsecond // 1000:03d}", str(line["event"])]
+    words += [str(line[key]) for key in ("class", "kind") if key in line and not (key == "kind" and "step" in line)]
+    if "step" in line:
+        words.append(f"step {line['step']}/{line['steps']}")
+    if "model" in line:
+        words.append(f"-> {line['model']}")
+    if "device" in line:
+        words.append(f"on {line['device']}")
+    shown = {"seq", "time", "event", "class", "kind", "step", "steps", "model", "device"}
+    words += [f"{key}={_plain(value)}" for key, value in line.items() if key not in shown]
+    return " ".join(words)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def read_events(client: httpx.Client, *, since: int, follow: bool) -> Iterator[Mapping[str, object]]:
+    """The server's lines, oldest first; for ever with `follow`. Raises httpx.HTTPError."""
+    params = {"since": str(since), "follow": "1" if follow else "0"}
+    with client.stream("GET", "/api/events", params=params) as answer:
+        answer.raise_for_status()
+        for text in answer.iter_lines():
+            if text.startswith("data:"):
+                yield json.loads(text[5:])
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print the log. 0 when it ends, 1 when no server answers."""
+    try:
+        with connect(args) as client:
+            for line in read_events(client, since=args.since, follow=args.follow):
+                print(json.dumps(line) if args.json else sentence(line), flush=True)
+    except httpx.HTTPError as error:
+        return unreachable(args, error)
+    return 0

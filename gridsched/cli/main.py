@@ -1,0 +1,65 @@
+"""`gridsched`: parses the command line and hands over to the command's own module. Owns the exit codes.
+
+    0 done · 1 failed · 2 configuration · 3 port taken · 4 data directory in use · 75 restart asked for
+
+Each command is a module with `add_arguments(parser)` and `main(args) -> int`; it is imported only when it is asked for,
+so that `gridsched events` does not pay for the server.
+"""
+
+import argparse
+import importlib
+import sys
+from typing import Protocol, cast
+
+from gridsched import __version__
+
+COMMANDS = {
+    "serve": "run the gateway",
+    "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
+    "check": "check the configuration, the engine, the devices and every model's fit",
+    "events": "the decision log of a running server",
+}
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's options."""
+
+    def main(self, args: argparse.Namespace) -> int:
+        """Do it; the result is the exit code."""
+
+
+def load(name: str) -> Command:
+    """Import a command's module."""
+    return cast("Command", importlib.import_module(f"gridsched.cli.{name}"))
+
+
+def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser with every command's name and the chosen one's options."""
+    parser = argparse.ArgumentParser(prog="gridsched", description="One scheduler owns the GPU.")
+    parser.add_argument("--version", action="version", version=f"gridsched {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == chosen:
+            load(name).add_arguments(sub)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The console script. Returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    chosen = next((word for word in words if word in COMMANDS), None)
+    args = build_parser(chosen).parse_args(words)
+    try:
+        return load(args.command).main(args)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0  # whoever read our output has seen enough
+
+
+if __name__ == "__main__":
+    sys.exit(main())
