@@ -49,7 +49,7 @@ def test_a_function_is_of_a_size_that_can_be_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PURE, ids=label)
 def test_the_pure_floors_import_nothing_that_acts(path: Path) -> None:
-    """No clock, randomness, logging, files or trio in core and vram; import-linter says it again for the whole graph."""
+    """No clock, randomness, logging, files or trio in core and vram."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
