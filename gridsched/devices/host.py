@@ -1,0 +1,78 @@
+"""The host-memory budget: the one device there is where no GPU was found.
+
+Owns what "used" means there. Must never kill, limit or move a process: it only reads. Files are read in a thread,
+because the kernel walks page tables for smaps_rollup (milliseconds for each gigabyte).
+
+The device's total is the budget, not the machine's memory. *Used* is what our processes hold, and besides that only
+what the rest of the machine has taken *out of the budget*: as long as the machine could still give us all of the
+budget we have not used, programs outside cost us nothing.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from gridsched.core.events import DeviceRead
+from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.model import DeviceSpec
+from gridsched.devices.headroom import Headroom
+from gridsched.devices.procfs import CGROUP, PROC, MemoryUnreadable, available_bytes, memory_of, process_trees
+from gridsched.ports import Backend, DeviceInfo
+
+HOST = DeviceName("host")
+
+
+def default_budget_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
+    """Half of the memory that is free now. Half, so that the person's own programs and the page cache keep the rest.
+
+    Raises MemoryUnreadable.
+    """
+    return available_bytes(proc, cgroup) // 2
+
+
+class HostMonitor:
+    """A `ports.DeviceMonitor` of one device named `host`."""
+
+    def __init__(self, budget_bytes: int, headroom: Headroom, proc: Path = PROC, cgroup: Path = CGROUP) -> None:
+        spec = DeviceSpec(HOST, budget_bytes, headroom.of(budget_bytes))
+        self._info = DeviceInfo(spec=spec, label="host memory", backend=Backend.CPU)
+        self._proc = proc
+        self._cgroup = cgroup
+        self._limiter = trio.CapacityLimiter(1)
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """The host, alone."""
+        return (self._info,)
+
+    async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
+        """One reading. An instance whose process cannot be read is missing from `held`."""
+        work = partial(self._read, dict(processes))
+        return (await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True),)
+
+    def _read(self, processes: Mapping[InstanceId, int]) -> DeviceRead:
+        trees = process_trees(set(processes.values()), self._proc)
+        memories = {instance: memory_of(trees[pid], self._proc) for instance, pid in processes.items()}
+        known = {instance: memory for instance, memory in memories.items() if memory is not None}
+        held_bytes = sum(memory.total_bytes for memory in known.values())
+        file_bytes = sum(memory.file_bytes for memory in known.values())
+        total_bytes = self._info.spec.total_bytes
+        return DeviceRead(
+            device=HOST,
+            total_bytes=total_bytes,
+            used_bytes=held_bytes + self._lack_bytes(total_bytes - held_bytes, file_bytes),
+            held=tuple((instance, memory.total_bytes) for instance, memory in known.items()),
+        )
+
+    def _lack_bytes(self, unused_bytes: int, file_bytes: int) -> int:
+        """How much of the unused budget the machine could not give us now.
+
+        Our engines' mapped weights are page cache, which MemAvailable counts as free for the asking. They are needed
+        where they are, so they are taken off before the comparison.
+        """
+        try:
+            spare_bytes = available_bytes(self._proc, self._cgroup) - file_bytes
+        except MemoryUnreadable:
+            return 0  # a budget given by hand on a system that tells nothing: the budget is taken at its word
+        return max(0, unused_bytes - max(0, spare_bytes))
