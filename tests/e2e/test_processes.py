@@ -1,0 +1,100 @@
+"""Real processes and what becomes of them: a child killed, the gateway killed, the gateway told to stop."""
+
+import os
+import select
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Server
+
+pytestmark = pytest.mark.slow
+
+CHAT = {"model": "smollm2", "messages": [{"role": "user", "content": "Count to one hundred."}], "max_tokens": 4}
+
+
+def chat(server: Server, **changes: object) -> httpx.Response:
+    return httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | changes, trust_env=False, timeout=60.0)
+
+
+def gone(pid: int) -> bool:
+    """No such process, or a zombie that its parent has yet to read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_gone(pids: list[int], seconds: float) -> bool:
+    """Wait for processes that are not our children, by pidfd."""
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if not select.select([handle], [], [], seconds)[0]:
+                return False
+        finally:
+            os.close(handle)
+    return True
+
+
+def test_P5_a_killed_child_is_started_again_and_the_next_chat_answered(own_server: Server) -> None:
+    """Kill -9 of the engine's process: the gateway lives, and the next request gets an answer."""
+    assert chat(own_server).status_code == 200
+    (child,) = own_server.children()
+    os.kill(child, signal.SIGKILL)
+    assert chat(own_server).status_code == 200
+    assert child not in own_server.children()
+    assert "exit" in {line["event"] for line in own_server.events()}
+
+
+def test_P5_a_stream_that_has_begun_ends_with_an_error_frame(own_server: Server) -> None:
+    """The client is told; there is no `[DONE]` that pretends."""
+    request = CHAT | {"stream": True, "max_tokens": 400, "ignore_eos": True}
+    url = f"{own_server.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=request, trust_env=False, timeout=60.0) as answer:
+        lines = answer.iter_lines()
+        first = next(line for line in lines if '"content"' in line)
+        os.kill(own_server.children()[0], signal.SIGKILL)
+        rest = list(lines)
+    assert first.startswith("data: ")
+    assert any('"error"' in line and "upstream_error" in line for line in rest)
+    assert not any("[DONE]" in line for line in rest)
+
+
+def test_P2_a_killed_gateway_leaves_no_child(own_server: Server) -> None:
+    """Kill -9 of the gateway."""
+    assert chat(own_server).status_code == 200
+    children = own_server.children()
+    assert children
+    own_server.process.kill()
+    own_server.process.wait(10)
+    assert wait_gone(children, 5.0)
+    assert all(gone(pid) for pid in children)
+
+
+def test_P8_a_gateway_that_is_told_to_stop_ends_its_children_and_exits_with_0(own_server: Server) -> None:
+    """SIGTERM."""
+    assert chat(own_server).status_code == 200
+    children = own_server.children()
+    assert own_server.stop() == 0
+    assert all(gone(pid) for pid in children)
+    assert "Traceback" not in (own_server.folder / "serve.log").read_text(encoding="utf-8")
+
+
+def test_P8_a_running_answer_is_finished_before_the_gateway_goes(own_server: Server) -> None:
+    """A stream that is under way when SIGTERM comes ends with `[DONE]`."""
+    chat(own_server)
+    request = CHAT | {"stream": True, "max_tokens": 60, "ignore_eos": True}
+    url = f"{own_server.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=request, trust_env=False, timeout=60.0) as answer:
+        lines = answer.iter_lines()
+        next(line for line in lines if '"content"' in line)
+        own_server.process.send_signal(signal.SIGTERM)
+        rest = list(lines)
+    assert "data: [DONE]" in rest
+    assert own_server.process.wait(20) == 0
