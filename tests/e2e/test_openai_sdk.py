@@ -8,7 +8,8 @@ import httpx
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
-from tests.e2e.conftest import Server
+from tests.e2e.conftest import sdk
+from tests.support.gateway import Gateway
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +131,7 @@ def test_an_unknown_class_is_refused(openai: OpenAI) -> None:
     assert caught.value.code == "invalid_class"
 
 
-def test_S4_a_chat_goes_first_while_an_embedding_job_runs(server: Server, openai: OpenAI) -> None:
+def test_S4_a_chat_goes_first_while_an_embedding_job_runs(server: Gateway, openai: OpenAI) -> None:
     """Dispatched in the millisecond it is enqueued, and no chunk starts until 2.0 s after its end, relief aside."""
     openai.chat.completions.create(model="smollm2", messages=HELLO, max_tokens=1)
     before = server.events()[-1]["seq"]
@@ -138,7 +139,7 @@ def test_S4_a_chat_goes_first_while_an_embedding_job_runs(server: Server, openai
     answers: list[int] = []
 
     def index() -> None:
-        with server.client() as client:
+        with sdk(server) as client:
             done = client.embeddings.create(model="minilm", input=texts, extra_headers={"X-Class": "background"})
             answers.append(len(done.data))
 

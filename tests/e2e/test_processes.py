@@ -8,14 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.conftest import Server
+from tests.support.gateway import Gateway
 
 pytestmark = pytest.mark.slow
 
 CHAT = {"model": "smollm2", "messages": [{"role": "user", "content": "Count to one hundred."}], "max_tokens": 4}
 
 
-def chat(server: Server, **changes: object) -> httpx.Response:
+def chat(server: Gateway, **changes: object) -> httpx.Response:
     return httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | changes, trust_env=False, timeout=60.0)
 
 
@@ -42,7 +42,7 @@ def wait_gone(pids: list[int], seconds: float) -> bool:
     return True
 
 
-def test_P5_a_killed_child_is_started_again_and_the_next_chat_answered(own_server: Server) -> None:
+def test_P5_a_killed_child_is_started_again_and_the_next_chat_answered(own_server: Gateway) -> None:
     """Kill -9 of the engine's process: the gateway lives, and the next request gets an answer."""
     assert chat(own_server).status_code == 200
     (child,) = own_server.children()
@@ -52,7 +52,7 @@ def test_P5_a_killed_child_is_started_again_and_the_next_chat_answered(own_serve
     assert "exit" in {line["event"] for line in own_server.events()}
 
 
-def test_P5_a_stream_that_has_begun_ends_with_an_error_frame(own_server: Server) -> None:
+def test_P5_a_stream_that_has_begun_ends_with_an_error_frame(own_server: Gateway) -> None:
     """The client is told; there is no `[DONE]` that pretends."""
     request = CHAT | {"stream": True, "max_tokens": 400, "ignore_eos": True}
     url = f"{own_server.url}/v1/chat/completions"
@@ -66,7 +66,7 @@ def test_P5_a_stream_that_has_begun_ends_with_an_error_frame(own_server: Server)
     assert not any("[DONE]" in line for line in rest)
 
 
-def test_P2_a_killed_gateway_leaves_no_child(own_server: Server) -> None:
+def test_P2_a_killed_gateway_leaves_no_child(own_server: Gateway) -> None:
     """Kill -9 of the gateway."""
     assert chat(own_server).status_code == 200
     children = own_server.children()
@@ -77,16 +77,16 @@ def test_P2_a_killed_gateway_leaves_no_child(own_server: Server) -> None:
     assert all(gone(pid) for pid in children)
 
 
-def test_P8_a_gateway_that_is_told_to_stop_ends_its_children_and_exits_with_0(own_server: Server) -> None:
+def test_P8_a_gateway_that_is_told_to_stop_ends_its_children_and_exits_with_0(own_server: Gateway) -> None:
     """SIGTERM."""
     assert chat(own_server).status_code == 200
     children = own_server.children()
     assert own_server.stop() == 0
     assert all(gone(pid) for pid in children)
-    assert "Traceback" not in (own_server.folder / "serve.log").read_text(encoding="utf-8")
+    assert "Traceback" not in own_server.log.read_text(encoding="utf-8")
 
 
-def test_P8_a_running_answer_is_finished_before_the_gateway_goes(own_server: Server) -> None:
+def test_P8_a_running_answer_is_finished_before_the_gateway_goes(own_server: Gateway) -> None:
     """A stream that is under way when SIGTERM comes ends with `[DONE]`."""
     chat(own_server)
     request = CHAT | {"stream": True, "max_tokens": 60, "ignore_eos": True}

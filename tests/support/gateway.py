@@ -1,0 +1,117 @@
+"""A running gateway as a process of its own: the real console script, with real or simulated hardware."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+START_TRIES = 600
+"""Tries of 0.1 s: a cold start of two engines on a busy machine."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody has just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without the settings of whoever runs the tests."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GRIDSCHED_")}
+
+
+def command(*words: str) -> list[str]:
+    """The console script, as this interpreter runs it."""
+    return [sys.executable, "-m", "gridsched", *words]
+
+
+@dataclass
+class Gateway:
+    """One that was started by a test, and what a test asks it."""
+
+    process: subprocess.Popen[str]
+    url: str
+    log: Path
+
+    def get(self, path: str, **params: str) -> httpx.Response:
+        """One plain GET."""
+        return httpx.get(self.url + path, params=params, trust_env=False, timeout=10.0)
+
+    def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        """One JSON POST."""
+        return httpx.post(self.url + path, json=body, headers=headers, trust_env=False, timeout=60.0)
+
+    def events(self) -> list[dict[str, object]]:
+        """The decision log so far."""
+        text = self.get("/api/events", since="0", follow="0").text
+        return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
+
+    def children(self) -> list[int]:
+        """The processes that the gateway has started and that live."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+
+    def wait_until_up(self) -> None:
+        """Wait for `can_serve`, or fail with what the server printed."""
+        for _ in range(START_TRIES):
+            try:
+                if self.get("/health").json()["can_serve"]:
+                    return
+            except httpx.HTTPError:
+                pass
+            try:
+                self.process.wait(0.1)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self.stop()
+        pytest.fail(self.log.read_text(encoding="utf-8"))
+
+    def stop(self) -> int:
+        """End it as a service manager would, and give the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+            raise
+
+
+def start(folder: Path, *words: str) -> Gateway:
+    """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve."""
+    port = free_port()
+    log = folder / "serve.log"
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command("serve", "--port", str(port), "--data-dir", str(folder / "data"), *words),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=clean_environment(),
+        )
+    gateway = Gateway(process, f"http://127.0.0.1:{port}", log)
+    gateway.wait_until_up()
+    return gateway
+
+
+@contextmanager
+def simulated_gateway(folder: Path) -> Iterator[Gateway]:
+    """A gateway on simulated hardware; must end well."""
+    gateway = start(folder, "--sim")
+    try:
+        yield gateway
+    finally:
+        code = gateway.stop()
+    assert code == 0
