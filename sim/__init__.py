@@ -1,1 +1,34 @@
-"""A simulated card and engine behind the real ports, and a fast runner that drives the core without trio."""
+"""A simulated card and engine behind the real ports, and a fast runner that drives the core without trio.
+
+`build` is the door for the server's `--sim` and for tests under a jumping clock. The package imports the core, the
+planner and the ports; nothing of the product imports it except the command line, and that only when asked to.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from sim.engine import SimulatedEngine
+from sim.gpu import DEFAULT_CARDS, SimulatedCards
+from sim.models import MODELS, SimModel, SimulatedCatalog
+
+
+@dataclass(frozen=True, slots=True)
+class SimWorld:
+    """Everything the server needs of the outside, simulated. The engine is its own upstream."""
+
+    monitor: SimulatedCards
+    engine: SimulatedEngine
+    catalog: SimulatedCatalog
+
+    @property
+    def upstream(self) -> SimulatedEngine:
+        """The same object as `engine`."""
+        return self.engine
+
+
+def build(seed: int = 0, cards: Sequence[int] = DEFAULT_CARDS, models: Sequence[SimModel] = MODELS) -> SimWorld:
+    """A simulated machine: `cards` are sizes in bytes, `seed` decides the little that is random."""
+    monitor = SimulatedCards(cards, Random(seed))  # noqa: S311 - repeatable numbers, not secrets
+    catalog = SimulatedCatalog([info.spec for info in monitor.devices()], models)
+    return SimWorld(monitor=monitor, engine=SimulatedEngine(monitor), catalog=catalog)

@@ -1,0 +1,140 @@
+"""A simulated catalog behind `ports.Catalog`: four models that need no file, so `serve --sim` starts with nothing.
+
+Owns their sizes, ladders and names. Sizes follow the mixed-load scenario: a chat model of 8.3 GiB beside two smaller
+ones and an embedder, 15.5 GiB together. It never looks at a file or a device.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
+from gridsched.ports import Capability, CatalogModel, LargestFit, Launch
+from sim.gpu import GIB
+
+DISK_BYTES_PER_SECOND = 1.5e9  # a usual NVMe drive reading one large file
+LOAD_FLOOR_SECONDS = 0.5  # process start, header, warm-up: what even a small model takes
+DEFAULT_NAMES = frozenset({"local-model", "default", "auto", "current"})
+CREATED = 1_700_000_000  # a fixed date: simulated models have no file whose time could be read
+COMPUTE_SHARE, OVERHEAD_SHARE = 0.03, 0.02  # of the whole: buffers, and what lies outside them (guesses)
+_CHAT = frozenset({Capability.CHAT, Capability.COMPLETION})
+_EMBEDDING = frozenset({Capability.EMBEDDING})
+
+
+@dataclass(frozen=True, slots=True)
+class SimModel:
+    """One simulated model: what it takes at its full context of `ctx_size` tokens, shared by `parallel` slots."""
+
+    name: str
+    total_bytes: int
+    kv_bytes: int
+    ctx_size: int
+    parallel: int
+    capabilities: frozenset[Capability] = _CHAT
+    aliases: tuple[str, ...] = ()
+
+    def option(self, device: DeviceName, ctx_size: int, parallel: int) -> LaunchOption:
+        """One launch on one device; the cache shrinks with the context, the rest stays."""
+        compute, overhead = int(self.total_bytes * COMPUTE_SHARE), int(self.total_bytes * OVERHEAD_SHARE)
+        footprint = DeviceFootprint(
+            device=device,
+            weights_bytes=self.total_bytes - self.kv_bytes - compute - overhead,
+            kv_bytes=self.kv_bytes * ctx_size // self.ctx_size,
+            compute_bytes=compute,
+            overhead_bytes=overhead,
+        )
+        return LaunchOption(
+            key=f"{self.name}/{ctx_size}/{parallel}/{device}",
+            ctx_size=ctx_size,
+            parallel=parallel,
+            footprint=(footprint,),
+        )
+
+
+def _gib(amount: float) -> int:
+    return int(amount * GIB)
+
+
+MODELS = (
+    SimModel("sim-chat-12b", _gib(8.3), _gib(1.2), 16384, 2, aliases=("gpt-4o",)),
+    SimModel("sim-chat-4b", _gib(4.0), _gib(0.6), 16384, 4, aliases=("gpt-4o-mini",)),
+    SimModel("sim-chat-2b", _gib(2.8), _gib(0.4), 16384, 4),
+    SimModel("sim-embed", _gib(0.4), _gib(0.02), 8192, 4, _EMBEDDING, ("text-embedding-3-small",)),
+)
+
+
+class SimulatedCatalog:
+    """The catalog of the simulation, for the devices it is told of. The ladder of a model: its full context on each
+    device, then half of it on each."""
+
+    def __init__(self, devices: Sequence[DeviceSpec], models: Sequence[SimModel] = MODELS) -> None:
+        self._sims = {ModelName(one.name): one for one in models}
+        names = tuple(device.name for device in devices)
+        self._models = tuple(_catalog_model(one, names) for one in models)
+        self._by_name = {
+            known: model for model in reversed(self._models) for known in (str(model.name), *model.aliases)
+        }
+
+    def models(self) -> tuple[CatalogModel, ...]:
+        """All of them, largest first."""
+        return self._models
+
+    def resolve(self, name: str) -> CatalogModel | None:
+        """By name or alias, then without regard to case; the usual words for "whatever is there" give the first."""
+        if name in self._by_name:
+            return self._by_name[name]
+        folded = name.casefold()
+        for known, model in self._by_name.items():
+            if known.casefold() == folded:
+                return model
+        return self._models[0] if folded in DEFAULT_NAMES else None
+
+    def closest(self, name: str) -> tuple[str, ...]:
+        """Up to three names a person may have meant."""
+        return tuple(difflib.get_close_matches(name, self._by_name, n=3, cutoff=0.4))
+
+    def launch(self, model: ModelName, option: LaunchOption) -> Launch:
+        """What to start. Raises KeyError for a model that is not there."""
+        sim = self._sims[model]
+        return Launch(model=model, path=_path(sim), option=option, capabilities=sim.capabilities)
+
+    def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+        """The most context at the model's slots; the cache grows with the context and not with the slots, so as many
+        slots fit as are asked for wherever the full context does."""
+        sim = self._sims[model]
+        rest = sim.total_bytes - sim.kv_bytes
+        room = max(usable_bytes.values(), default=0) - rest
+        ctx_size = max(0, min(sim.ctx_size, sim.ctx_size * room // sim.kv_bytes))
+        return LargestFit(ctx_size=ctx_size, parallel=sim.parallel if ctx_size >= sim.ctx_size else 0)
+
+
+def _catalog_model(sim: SimModel, devices: Sequence[DeviceName]) -> CatalogModel:
+    """The frozen description of a simulated model."""
+    load_seconds = load_seconds_of(sim.total_bytes)
+    halves = tuple(sim.option(device, sim.ctx_size // 2, sim.parallel) for device in devices)
+    full = tuple(sim.option(device, sim.ctx_size, sim.parallel) for device in devices)
+    spec = ModelSpec(name=ModelName(sim.name), options=full + halves, load_seconds=load_seconds)
+    return CatalogModel(
+        name=spec.name,
+        path=_path(sim),
+        aliases=sim.aliases,
+        capabilities=sim.capabilities,
+        default_class=None,
+        architecture="simulated",
+        size_bytes=sim.total_bytes - sim.kv_bytes,
+        created=CREATED,
+        ctx_train=sim.ctx_size * 2,
+        spec=spec,
+    )
+
+
+def _path(sim: SimModel) -> Path:
+    """A path that names the model and exists nowhere."""
+    return Path("simulated") / f"{sim.name}.gguf"
+
+
+def load_seconds_of(total_bytes: int) -> float:
+    """How long a load takes from a drive that gives `DISK_BYTES_PER_SECOND`."""
+    return LOAD_FLOOR_SECONDS + total_bytes / DISK_BYTES_PER_SECOND
