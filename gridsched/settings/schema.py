@@ -1,0 +1,323 @@
+"""The settings there are: names, types, defaults, meanings. The reference, the editors' schema and the checks follow.
+
+A field is called in Python with its unit (`fit_wait_seconds`) and in the file without (`fit_wait`). Defaults are
+written as a person would write them and go through the same readers. Only what something honours is here: a setting
+that is accepted and does nothing would be a lie.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from gridsched.core.job import JobClass
+from gridsched.core.policy import Policy, QueueLimits
+from gridsched.ports import Capability, ModelEntry
+from gridsched.settings.values import (
+    AMOUNT,
+    ENVIRONMENT,
+    FLAGS,
+    NAME,
+    NEVER_SECONDS,
+    PATH,
+    SHARE,
+    SIZE,
+    TEXT,
+    Amount,
+    duration,
+    is_null,
+    one_of,
+    or_word,
+    shown,
+    whole,
+)
+
+MAX_CONTEXT = 2**26
+"""Tokens. Longer than any model's context, short enough that no arithmetic on it can surprise."""
+
+MAX_SLOTS = 256
+"""Slots of one process: the engine's own limit."""
+
+_CLASSES: Mapping[str, object] = {job_class.label: job_class for job_class in JobClass}
+
+
+def _key(field: str) -> str:
+    """What a field is called in the file."""
+    return "class" if field == "job_class" else field.removesuffix("_seconds").removesuffix("_bytes")
+
+
+def _setting(default: object, meaning: str) -> Any:
+    """A field. Any, because the default is text that a reader turns into the field's type."""
+    return Field(default, description=meaning)
+
+
+def _list(value: object) -> object:
+    """Nothing is an empty list; a lone value is no list. Raises ValueError."""
+    if is_null(value):
+        return ()
+    if isinstance(value, list | tuple):
+        return value
+    raise ValueError(f"expected a list, {shown(value)}")
+
+
+class Section(BaseModel):
+    """A mapping of known keys. One that is left empty has its defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mapping(cls, value: object) -> object:
+        if is_null(value):
+            return {}
+        if isinstance(value, Mapping | cls):
+            return value
+        raise ValueError(f"expected a mapping of settings, {shown(value)}")
+
+
+class ServerSettings(Section):
+    """Where the gateway listens."""
+
+    host: Annotated[str, TEXT] = _setting("127.0.0.1", "Address to listen on.")
+    port: Annotated[int, whole(0, 65535)] = _setting(1234, "Port to listen on; 0 takes a free one.")
+    max_body_bytes: Annotated[int, SIZE] = _setting("64MiB", "Longest request body; longer ones get 413.")
+
+
+class InteractiveQueue(Section):
+    """How long people may queue (S9)."""
+
+    max_length: Annotated[int, whole(1, 100_000)] = _setting(256, "Jobs that may wait; more get 429.")
+    max_wait_seconds: Annotated[float | None, or_word(duration(), "null")] = _setting(
+        None, "Longest wait, then 503; `null` is no limit."
+    )
+
+
+class LowQueue(Section):
+    """How long background or batch work may queue (S9)."""
+
+    max_length: Annotated[int, whole(1, 100_000)] = _setting(1024, "Jobs that may wait; more get 429.")
+    max_wait_seconds: Annotated[float | None, or_word(duration(), "null")] = _setting(
+        "24h", "Longest wait, then 503; `null` is no limit."
+    )
+
+
+class QueuesSettings(Section):
+    """The bounds of each class's queue."""
+
+    interactive: InteractiveQueue = _setting(InteractiveQueue(), "People who wait.")
+    background: LowQueue = _setting(LowQueue(), "Work that someone will look at later.")
+    batch: LowQueue = _setting(LowQueue(), "Work that nobody waits for.")
+
+
+class SchedulerSettings(Section):
+    """Who goes first, and how long the others may starve."""
+
+    interactive_cooldown_seconds: Annotated[float, duration()] = _setting(
+        "2s", "After the last chat on a device, how long low work still holds off there (S4)."
+    )
+    background_max_starvation_seconds: Annotated[float, duration()] = _setting(
+        "3s", "Low work without progress for this long gets a relief turn among chats; `0s` is never (S5)."
+    )
+    background_share: Annotated[float, SHARE] = _setting(
+        0.5, "Most of a device's time that relief turns may take under constant chat (S5a)."
+    )
+    relief_slots: Annotated[int, whole(1, MAX_SLOTS)] = _setting(4, "Slots that one relief turn fills (S5).")
+    batch_max_starvation_seconds: Annotated[float, duration()] = _setting(
+        "2m", "A batch job without progress for this long competes as background once; `0s` is never (S5b)."
+    )
+    embedding_chunk: Annotated[int, whole(1, 2048)] = _setting(
+        32, "Inputs in one step of an embeddings request; between steps chats go first (S3)."
+    )
+    hot_window_seconds: Annotated[float, duration()] = _setting(
+        "5m", "A model that people used this recently is hot: low work does not evict it (R1)."
+    )
+    min_residency_seconds: Annotated[float, duration()] = _setting(
+        "30s", "A model loaded for low work stays at least this long while it has work (R4a)."
+    )
+    fit_wait_seconds: Annotated[float, duration()] = _setting(
+        "10s", "How long a chat waits for memory that nothing of ours can free, before 507 (L7)."
+    )
+    interactive_reserved_slots: Annotated[int | None, or_word(whole(0, MAX_SLOTS), "auto")] = _setting(
+        "auto", "Slots of each model kept for interactive work; `auto` is 1 of two or more (S6)."
+    )
+    stall_limit_seconds: Annotated[float, duration(1.0)] = _setting(
+        "10m", "A step in which the engine sends no byte for this long has stalled (S9)."
+    )
+    queues: QueuesSettings = _setting(QueuesSettings(), "The bounds of each class's queue (S9).")
+
+
+class DevicesSettings(Section):
+    """What of each device may be planned."""
+
+    headroom: Annotated[Amount, AMOUNT] = _setting("5%", "Part of each device that is never planned (L4).")
+    host_budget_bytes: Annotated[int | None, or_word(SIZE, "null")] = _setting(
+        None, "Memory for models where no GPU is used; `null` is half of what is free at start."
+    )
+    ignore: Annotated[tuple[Annotated[str, TEXT], ...], BeforeValidator(_list)] = _setting(
+        (), "Devices that are left alone, by name or UUID."
+    )
+
+
+class EngineSettings(Section):
+    """The llama-server that is run."""
+
+    path: Annotated[Path | None, or_word(PATH, "auto")] = _setting(
+        "auto", "The llama-server program; `auto` looks on PATH, for the wheel, and in the usual folders."
+    )
+    startup_timeout_seconds: Annotated[float, duration(1.0)] = _setting(
+        "300s", "How long a process may take to be ready."
+    )
+    stop_grace_seconds: Annotated[float, duration()] = _setting(
+        "10s", "How long a process may take to end when asked to, before it is killed (R3)."
+    )
+
+
+class LibrarySettings(Section):
+    """Where model files are found."""
+
+    dirs: Annotated[
+        tuple[Annotated[Path | Literal["auto"], or_word(PATH, "auto", "auto")], ...], BeforeValidator(_list)
+    ] = _setting(("auto",), "Folders with GGUF files; `auto` stands for the usual ones.")
+    default_model: Annotated[str | None, or_word(NAME, "null")] = _setting(
+        None, "What `default`, `auto`, `current` and `local-model` stand for; `null` is the first chat model."
+    )
+
+
+class DefaultSettings(Section):
+    """For models that do not say it themselves."""
+
+    ctx_target: Annotated[int, whole(1, MAX_CONTEXT)] = _setting(
+        32768, "Tokens of context that a slot should get where memory allows it."
+    )
+    ctx_floor: Annotated[int, whole(1, MAX_CONTEXT)] = _setting(
+        8192, "Tokens of context below which a slot is not planned (or the model's own, where shorter)."
+    )
+    parallel: Annotated[int | None, or_word(whole(1, MAX_SLOTS), "auto")] = _setting(
+        "auto", "Slots of a model; `auto` takes what memory and use allow."
+    )
+    idle_ttl_seconds: Annotated[float, or_word(duration(1.0), "never", NEVER_SECONDS)] = _setting(
+        "30m", "A model idle for this long is unloaded (R6)."
+    )
+
+    @field_validator("ctx_floor")
+    @classmethod
+    def _floor_below_target(cls, floor: int, info: ValidationInfo) -> int:
+        target = info.data.get("ctx_target", floor)
+        if floor > target:
+            raise ValueError(f"must not be above ctx_target, which is {target}")
+        return floor
+
+
+class ModelSettings(Section):
+    """One served name. A file may be served under several names, each its own process."""
+
+    path: Annotated[Path, PATH] = Field(description="The GGUF file (the first one, where it is split).")
+    ctx_size: Annotated[int | None, or_word(whole(1, MAX_CONTEXT), "auto")] = _setting(
+        "auto", "Tokens of context in all, shared by the slots: llama-server's `--ctx-size`."
+    )
+    ctx_per_slot: Annotated[int | None, or_word(whole(1, MAX_CONTEXT), "auto")] = _setting(
+        "auto", "Tokens of context for each slot, instead of `ctx_size`."
+    )
+    parallel: Annotated[int | None, or_word(whole(1, MAX_SLOTS), "auto")] = _setting(
+        "auto", "Slots: requests that are served at once."
+    )
+    tier: Annotated[Literal["auto", "pinned"], one_of({"auto": "auto", "pinned": "pinned"})] = _setting(
+        "auto", "`pinned`: never evicted (R1)."
+    )
+    job_class: Annotated[JobClass | None, or_word(one_of(_CLASSES), "null")] = _setting(
+        None, "Class of requests that name none; `null` is interactive."
+    )
+    idle_ttl_seconds: Annotated[float | None, or_word(or_word(duration(1.0), "never", NEVER_SECONDS), "null")] = (
+        _setting(None, "Unloaded when idle for this long; `null` is the default's (R6).")
+    )
+    aliases: Annotated[tuple[Annotated[str, NAME], ...], BeforeValidator(_list)] = _setting(
+        (), "Other names that clients may use."
+    )
+    flags: Annotated[tuple[str, ...], FLAGS] = _setting((), "More llama-server flags.")
+    device: Annotated[str | None, or_word(TEXT, "auto")] = _setting("auto", "The only device it may use.")
+    mmproj: Annotated[Path | None, or_word(PATH, "null")] = _setting(
+        None, "The projector file for images or audio; `null` takes one that lies beside the model."
+    )
+    capabilities: Annotated[
+        frozenset[Annotated[Capability, one_of({word.value: word for word in Capability})]] | None,
+        BeforeValidator(lambda value: None if is_null(value) or value == "auto" else _list(value)),
+    ] = _setting("auto", "What it can be asked for, as a list; `auto` reads the file.")
+    env: Annotated[dict[str, str], ENVIRONMENT] = _setting({}, "Environment variables of its process.")
+
+    @field_validator("ctx_per_slot")
+    @classmethod
+    def _one_context(cls, ctx_per_slot: int | None, info: ValidationInfo) -> int | None:
+        if ctx_per_slot is not None and info.data.get("ctx_size") is not None:
+            raise ValueError("give either ctx_size or ctx_per_slot, not both")
+        return ctx_per_slot
+
+    def entry(self, name: str, reserved_slots: int | None) -> ModelEntry:
+        """What the library needs to know of it."""
+        return ModelEntry(
+            name=name,
+            path=self.path,
+            aliases=self.aliases,
+            ctx_size=self.ctx_size,
+            ctx_per_slot=self.ctx_per_slot,
+            parallel=self.parallel,
+            pinned=self.tier == "pinned",
+            default_class=self.job_class,
+            reserved_slots=reserved_slots,
+            idle_ttl_seconds=self.idle_ttl_seconds,
+            flags=self.flags,
+            device=self.device,
+            mmproj=self.mmproj,
+            capabilities=self.capabilities,
+            env=self.env,
+        )
+
+
+def _models(value: object) -> object:
+    """Nothing is no models. Raises ValueError."""
+    if is_null(value):
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError(f"expected a mapping of names to models, {shown(value)}")
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    server: ServerSettings = _setting(ServerSettings(), "Where the gateway listens.")
+    scheduler: SchedulerSettings = _setting(SchedulerSettings(), "Who goes first.")
+    devices: DevicesSettings = _setting(DevicesSettings(), "What of each device may be planned.")
+    engine: EngineSettings = _setting(EngineSettings(), "The llama-server that is run.")
+    library: LibrarySettings = _setting(LibrarySettings(), "Where model files are found.")
+    defaults: DefaultSettings = _setting(DefaultSettings(), "For models that do not say it themselves.")
+    models: Annotated[dict[Annotated[str, NAME], ModelSettings], BeforeValidator(_models)] = _setting(
+        {}, "Served names, each with what is different from the defaults."
+    )
+
+    def policy(self) -> Policy:
+        """The figures of the core's rules."""
+        scheduler = self.scheduler
+        queues = scheduler.queues
+        by_class: dict[JobClass, InteractiveQueue | LowQueue] = {
+            JobClass.INTERACTIVE: queues.interactive,
+            JobClass.BACKGROUND: queues.background,
+            JobClass.BATCH: queues.batch,
+        }
+        return Policy(
+            interactive_cooldown_seconds=scheduler.interactive_cooldown_seconds,
+            background_max_starvation_seconds=scheduler.background_max_starvation_seconds,
+            background_share=scheduler.background_share,
+            relief_slots=scheduler.relief_slots,
+            batch_max_starvation_seconds=scheduler.batch_max_starvation_seconds,
+            hot_window_seconds=scheduler.hot_window_seconds,
+            min_residency_seconds=scheduler.min_residency_seconds,
+            fit_wait_seconds=scheduler.fit_wait_seconds,
+            stop_grace_seconds=self.engine.stop_grace_seconds,
+            queues={each: QueueLimits(queue.max_length, queue.max_wait_seconds) for each, queue in by_class.items()},
+        )
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """The configured models, in the file's order."""
+        reserved_slots = self.scheduler.interactive_reserved_slots
+        return tuple(model.entry(name, reserved_slots) for name, model in self.models.items())
