@@ -8,6 +8,7 @@ so that the driver's share (300-500 MB) never looks like a program of somebody e
 """
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,8 @@ RETRY_FIRST_SECONDS = 1.0
 RETRY_LONGEST_SECONDS = 60.0
 """How long a lost driver is left alone between attempts to open it again; doubled each time. A guess: a driver
 update takes minutes, and opening costs a card that sleeps about a second."""
+
+_PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-7])?", re.IGNORECASE)
 
 Handle = Any  # pynvml ships no types
 Trees = Callable[[Collection[int]], Mapping[int, frozenset[int]]]
@@ -62,7 +65,7 @@ def find_cards(headroom: Headroom, ignore: Sequence[str] = ()) -> Cards:
         pynvml.nvmlInit()
         listed, notes = _list_cards()
     except pynvml.NVMLError as error:
-        return Cards(None, () if _is_absent(error) else (f"The NVIDIA driver does not answer: {error}.",))
+        return Cards(None, () if _is_absent(error) else (f"The NVIDIA driver does not answer: {_said(error)}.",))
     taken = []
     for info in _numbered(listed, headroom):
         if any(_is_named(info, text) for text in ignore):
@@ -82,10 +85,9 @@ def pci_address(text: str) -> tuple[int, int, int]:
 
     Raises ValueError for anything else.
     """
-    parts = text.strip().partition(".")[0].split(":")
-    if len(parts) == 2:  # noqa: PLR2004 - the short form leaves the domain out
-        parts = ["0", *parts]
-    domain, bus, device = (int(part, 16) for part in parts)
+    if (match := _PCI.fullmatch(text.strip())) is None:
+        raise ValueError(f"{text!r} is not a PCI address such as 0000:41:00.0")
+    domain, bus, device = (int(part or "0", 16) for part in match.groups())
     return domain, bus, device
 
 
@@ -134,7 +136,7 @@ class NvmlMonitor:
             try:
                 reads.append(_read_card(info, families))
             except pynvml.NVMLError as error:
-                failures[info.spec.name] = str(error)
+                failures[info.spec.name] = _said(error)
         return tuple(reads), failures
 
     def _tell(self, failures: Mapping[DeviceName, str]) -> None:
@@ -187,7 +189,7 @@ def _list_cards() -> tuple[list[_Card], list[str]]:
         try:
             cards.append(_describe(pynvml.nvmlDeviceGetHandleByIndex(index)))
         except pynvml.NVMLError as error:
-            notes.append(f"The NVIDIA driver's card {index} does not answer: {error}. It is not used.")
+            notes.append(f"The NVIDIA driver's card {index} does not answer: {_said(error)}. It is not used.")
     return cards, notes
 
 
@@ -218,6 +220,11 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
+def _said(error: pynvml.NVMLError) -> str:
+    """The driver's words, to be put inside a sentence."""
+    return str(error).rstrip(".")
+
+
 def _is_named(info: DeviceInfo, text: str) -> bool:
     if text.lower() in {info.spec.name, info.uuid.lower()}:
         return True
@@ -238,7 +245,7 @@ def _reopen() -> str | None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return str(error)
+        return _said(error)
     return None
 
 

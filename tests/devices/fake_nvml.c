@@ -1,0 +1,192 @@
+/* A stand-in for libnvidia-ml.so.1, so that the real Python binding runs without a card.
+ *
+ * What the "driver" says is a text file named in the environment variable NVML_STORY. It is read again on every call,
+ * so a test changes the world by writing the file. One statement a line:
+ *
+ *   driver CODE                                        opening the driver gives this code
+ *   card UUID PCI TOTAL RESERVED USED NAME...          cards count from 0 in the order of their lines
+ *   holds CARD compute|graphics PID BYTES|unknown      one row of a process list
+ *   fails CARD memory|compute|graphics|name CODE       that question about that card gives this code
+ *
+ * Structures and names are those of NVML's public header as the binding declares them.
+ */
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
+
+struct card { char uuid[80], pci[32], name[96]; uint64_t total, reserved, used; };
+struct memory { uint32_t version; uint64_t total, reserved, free, used; };
+struct process { uint32_t pid; uint64_t used; uint32_t gpu_instance, compute_instance; };
+struct pci { char legacy[16]; uint32_t domain, bus, device, device_id, subsystem_id; char bus_id[32]; };
+
+static int opened = 0;
+
+/* Calls `visit` with each line of the story until it answers other than 0, and gives that answer. */
+static int each_line(int (*visit)(const char *line, void *with), void *with) {
+    const char *path = getenv("NVML_STORY");
+    FILE *story = path ? fopen(path, "r") : NULL;
+    char line[512];
+    int answer = 0;
+    while (story && !answer && fgets(line, sizeof line, story)) answer = visit(line, with);
+    if (story) fclose(story);
+    return answer;
+}
+
+static int visit_driver(const char *line, void *with) { return sscanf(line, "driver %d", (int *)with) == 1; }
+
+struct card_search { int wanted; const char *uuid; int index; struct card card; };
+
+static int visit_card(const char *line, void *with) {
+    struct card_search *search = with;
+    struct card *card = &search->card;
+    if (sscanf(line, "card %79s %31s %" SCNu64 " %" SCNu64 " %" SCNu64 " %95[^\n]", card->uuid, card->pci, &card->total,
+               &card->reserved, &card->used, card->name) != 6)
+        return 0;
+    int index = search->index++;
+    return search->uuid ? !strcmp(search->uuid, card->uuid) : index == search->wanted;
+}
+
+struct failure_search { int card; const char *call; int code; };
+
+static int visit_failure(const char *line, void *with) {
+    struct failure_search *search = with;
+    int card, code;
+    char call[16];
+    if (sscanf(line, "fails %d %15s %d", &card, call, &code) != 3 || card != search->card || strcmp(call, search->call))
+        return 0;
+    search->code = code;
+    return 1;
+}
+
+struct process_search { int card; const char *list; uint32_t count, room; struct process *rows; };
+
+static int visit_process(const char *line, void *with) {
+    struct process_search *search = with;
+    int card;
+    uint32_t pid;
+    char list[16], bytes[32];
+    if (sscanf(line, "holds %d %15s %" SCNu32 " %31s", &card, list, &pid, bytes) != 4) return 0;
+    if (card != search->card || strcmp(list, search->list)) return 0;
+    if (search->count < search->room) {
+        struct process row = {pid, strcmp(bytes, "unknown") ? strtoull(bytes, NULL, 10) : UINT64_MAX, ~0u, ~0u};
+        search->rows[search->count] = row;
+    }
+    search->count++;
+    return 0;
+}
+
+/* Handles are card numbers plus one. */
+static int look_up(void *handle, const char *call, struct card *card) {
+    if (!opened) return UNINITIALIZED;
+    struct card_search search = {.wanted = (int)(intptr_t)handle - 1};
+    if (!each_line(visit_card, &search)) return INVALID_ARGUMENT;
+    struct failure_search failure = {.card = search.wanted, .call = call};
+    each_line(visit_failure, &failure);
+    *card = search.card;
+    return failure.code;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    int code = getenv("NVML_STORY") ? SUCCESS : NOT_LOADED;
+    each_line(visit_driver, &code);
+    opened = code == SUCCESS;
+    return code;
+}
+
+int nvmlShutdown(void) {
+    if (!opened) return UNINITIALIZED;
+    opened = 0;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(int code) { (void)code; return "the fake's error"; }
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    if (!opened) return UNINITIALIZED;
+    struct card_search search = {.wanted = -1};
+    each_line(visit_card, &search);
+    *count = (unsigned)search.index;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    struct card card;
+    *handle = (void *)(intptr_t)(index + 1);
+    return look_up(*handle, "", &card);
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    if (!opened) return UNINITIALIZED;
+    struct card_search search = {.uuid = uuid};
+    if (!each_line(visit_card, &search)) return NOT_FOUND;
+    *handle = (void *)(intptr_t)search.index;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) {
+    struct card card;
+    int code = look_up(handle, "", &card);
+    if (!code) snprintf(text, size, "%s", card.uuid);
+    return code;
+}
+
+int nvmlDeviceGetName(void *handle, char *text, unsigned size) {
+    struct card card;
+    int code = look_up(handle, "name", &card);
+    if (!code) snprintf(text, size, "%s", card.name);
+    return code;
+}
+
+int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *pci) {
+    struct card card;
+    int code = look_up(handle, "", &card);
+    memset(pci, 0, sizeof *pci);
+    if (!code) snprintf(pci->bus_id, sizeof pci->bus_id, "%s", card.pci);
+    return code;
+}
+
+/* The first version counts the driver's share as used. It is here to show that nobody calls it. */
+int nvmlDeviceGetMemoryInfo(void *handle, uint64_t *total_free_used) {
+    struct card card;
+    int code = look_up(handle, "memory", &card);
+    if (code) return code;
+    total_free_used[0] = card.total;
+    total_free_used[2] = card.used + card.reserved;
+    total_free_used[1] = card.total - total_free_used[2];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory *memory) {
+    struct card card;
+    int code = look_up(handle, "memory", &card);
+    if (code) return code;
+    if (memory->version != (sizeof *memory | 2u << 24)) return INVALID_ARGUMENT;
+    memory->total = card.total;
+    memory->reserved = card.reserved;
+    memory->used = card.used;
+    memory->free = card.total - card.reserved - card.used;
+    return SUCCESS;
+}
+
+static int list_processes(void *handle, const char *list, unsigned *count, struct process *rows) {
+    struct card card;
+    int code = look_up(handle, list, &card);
+    if (code) return code;
+    struct process_search search = {.card = (int)(intptr_t)handle - 1, .list = list, .room = rows ? *count : 0, .rows = rows};
+    each_line(visit_process, &search);
+    *count = search.count;
+    return search.count > search.room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *rows) {
+    return list_processes(handle, "compute", count, rows);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, struct process *rows) {
+    return list_processes(handle, "graphics", count, rows);
+}

@@ -1,0 +1,170 @@
+"""The host-memory budget, over a /proc that the test lays out."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gridsched.core.ids import InstanceId
+from gridsched.devices.headroom import Headroom
+from gridsched.devices.host import HostMonitor, default_budget_bytes
+from gridsched.devices.procfs import MemoryUnreadable, available_bytes, memory_of, process_trees
+
+GIB = 1 << 30
+NO_HEADROOM = Headroom(0.0)
+
+
+class Machine:
+    """A /proc and a control group tree in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc = folder / "proc"
+        self.cgroup = folder / "cgroup"
+        self.proc.mkdir()
+        self.cgroup.mkdir()
+
+    def free(self, available_bytes: int) -> None:
+        """What the kernel says could be had."""
+        text = f"MemTotal:       99999999 kB\nMemAvailable:   {available_bytes // 1024} kB\nHugePages_Total:       0\n"
+        (self.proc / "meminfo").write_text(text)
+
+    def process(self, pid: int, parent: int = 1, *, pss: int | None = None, rss: int = 0, file: int = 0) -> None:
+        """A process; without `pss` its smaps_rollup is not there. Bytes."""
+        folder = self.proc / str(pid)
+        folder.mkdir()
+        (folder / "stat").write_text(f"{pid} (llama) server (x) S {parent} {pid} {pid} 0\n")
+        (folder / "status").write_text(f"Name:\tx\nVmRSS:\t{rss // 1024} kB\nRssFile:\t{file // 1024} kB\n")
+        if pss is not None:
+            text = f"Pss: {pss // 1024} kB\nPss_File: {file // 1024} kB\n"
+            (folder / "smaps_rollup").write_text("00400000-7ffff000 ---p 00000000 00:00 0    [rollup]\n" + text)
+
+    def group(self, path: str, limit: str, current: int, inactive_file: int) -> None:
+        """A control group with its files."""
+        folder = self.cgroup / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{current}\n")
+        (folder / "memory.stat").write_text(f"anon 1\ninactive_file {inactive_file}\n")
+
+    def monitor(self, budget_bytes: int, headroom: Headroom = NO_HEADROOM) -> HostMonitor:
+        """The monitor of this machine."""
+        return HostMonitor(budget_bytes, headroom, self.proc, self.cgroup)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine with 16 GiB to be had."""
+    machine = Machine(tmp_path)
+    machine.free(16 * GIB)
+    return machine
+
+
+def test_the_budget_is_half_of_what_is_free(machine: Machine) -> None:
+    """Free is what the kernel says could be had, not what lies idle."""
+    assert default_budget_bytes(machine.proc, machine.cgroup) == 8 * GIB
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(str(6 * GIB), 5 * GIB), ("max", 16 * GIB)])
+def test_a_control_group_that_allows_less_counts(machine: Machine, limit: str, expected: int) -> None:
+    """In a container the machine's memory is not ours: the limit less the use counts, file pages given back."""
+    (machine.proc / "self").mkdir()
+    (machine.proc / "self" / "cgroup").write_text("0::/box/app\n")
+    machine.group("box/app", "max", 2 * GIB, GIB)
+    machine.group("box", limit, 2 * GIB, GIB)
+    assert available_bytes(machine.proc, machine.cgroup) == expected
+
+
+def test_a_system_that_does_not_tell_is_said(tmp_path: Path) -> None:
+    """Another system than Linux: the sentence names the file."""
+    with pytest.raises(MemoryUnreadable, match="meminfo"):
+        default_budget_bytes(tmp_path, tmp_path)
+    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\n")
+    with pytest.raises(MemoryUnreadable, match="no MemAvailable"):
+        default_budget_bytes(tmp_path, tmp_path)
+
+
+def test_the_host_is_one_device_with_headroom(machine: Machine) -> None:
+    """L4: the configured part of the budget is never planned."""
+    (info,) = machine.monitor(8 * GIB, Headroom(0.05, GIB)).devices()
+    assert (info.spec.name, info.spec.total_bytes) == ("host", 8 * GIB)
+    assert info.spec.headroom_bytes == round(8 * GIB * 0.05) + GIB
+    assert Headroom(0.5, 9 * GIB).of(8 * GIB) == 8 * GIB
+
+
+async def test_held_is_the_whole_familys_proportional_memory(machine: Machine) -> None:
+    """An engine behind a wrapper counts; a neighbour does not; what others use outside the budget costs nothing."""
+    machine.process(10, pss=GIB)
+    machine.process(11, parent=10, pss=2 * GIB)
+    machine.process(12, parent=11, pss=GIB // 2)
+    machine.process(13, pss=5 * GIB)
+    (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
+    assert read.held == ((7, 3 * GIB + GIB // 2),)
+    assert read.used_bytes == 3 * GIB + GIB // 2
+    assert read.total_bytes == 8 * GIB
+
+
+async def test_a_closed_smaps_file_falls_back_to_the_resident_size(machine: Machine) -> None:
+    """Counted in full is safer than not counted."""
+    machine.process(10, rss=3 * GIB)
+    (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
+    assert read.held == ((7, 3 * GIB),)
+
+
+async def test_a_process_that_is_gone_is_missing(machine: Machine) -> None:
+    """It holds nothing, and no figure is made up for it."""
+    (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
+    assert read.held == ()
+    assert read.used_bytes == 0
+
+
+async def test_memory_that_others_take_out_of_the_budget_is_used(machine: Machine) -> None:
+    """5 GiB of the budget are unused and only 2 could be had: 3 are somebody else's now (L3)."""
+    machine.process(10, pss=3 * GIB)
+    machine.free(2 * GIB)
+    (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
+    assert read.used_bytes == 3 * GIB + 3 * GIB
+
+
+async def test_our_mapped_weights_are_not_free_for_the_asking(machine: Machine) -> None:
+    """The kernel calls mapped file pages available; the engine needs them where they are."""
+    machine.process(10, pss=3 * GIB, file=2 * GIB)
+    machine.free(6 * GIB)
+    (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
+    assert read.used_bytes == 3 * GIB + (5 - (6 - 2)) * GIB
+
+
+async def test_a_budget_given_by_hand_needs_no_meminfo(machine: Machine) -> None:
+    """On a system that tells nothing the budget is taken at its word."""
+    (machine.proc / "meminfo").unlink()
+    (read,) = await machine.monitor(8 * GIB).read({})
+    assert (read.used_bytes, read.held) == (0, ())
+
+
+def test_a_half_written_stat_file_is_passed_over(machine: Machine) -> None:
+    """A process that ends while we look takes nobody with it."""
+    machine.process(10)
+    (machine.proc / "10" / "stat").write_text("10 (x")
+    machine.process(11, parent=10)
+    assert process_trees({10}, machine.proc) == {10: {10, 11}}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the real /proc")
+def test_a_real_child_is_measured() -> None:
+    """On the machine itself: 64 MiB in a child of a child show as held by the family."""
+    size = 64 << 20
+    inner = f"import sys; block = b'x' * {size}; print('ready', flush=True); sys.stdin.read()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        tree = process_trees({child.pid, os.getpid()})
+        memory = memory_of(tree[child.pid])
+        child.stdin.close()
+    assert len(tree[child.pid]) == 2
+    assert tree[child.pid] < tree[os.getpid()]
+    assert memory is not None
+    assert size <= memory.total_bytes < 3 * size

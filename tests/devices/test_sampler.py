@@ -1,0 +1,139 @@
+"""The rhythm of readings, and the proof that a dead process's memory is back, in virtual time."""
+
+from collections.abc import Iterable, Mapping
+
+import trio
+from trio.testing import MockClock
+
+from gridsched.core.events import DeviceRead, Event, MemoryReleased
+from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
+from gridsched.devices.sampler import Recent, sample, verify_release
+from gridsched.ports import Backend, DeviceInfo
+
+ONE, TWO = InstanceId(1), InstanceId(2)
+GPU0, GPU1 = DeviceName("gpu0"), DeviceName("gpu1")
+OPTION = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0, weights_bytes=800),))
+WIDE = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0), DeviceFootprint(GPU1)))
+
+Figures = tuple[int, Mapping[InstanceId, int]]
+
+
+class Cards:
+    """A monitor whose figures are a function of virtual time: for each card, (from when, used, held)."""
+
+    def __init__(self, plan: Mapping[DeviceName, Iterable[tuple[float, int, Mapping[InstanceId, int]]]]) -> None:
+        self.plan = {name: sorted(steps, key=lambda step: step[0]) for name, steps in plan.items()}
+        self.backend = Backend.CUDA
+        self.asked: list[Mapping[InstanceId, int]] = []
+        self.answers_after_seconds = 0.0
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """The cards of the plan."""
+        return tuple(DeviceInfo(DeviceSpec(name, 1000), name, self.backend) for name in self.plan)
+
+    async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
+        """What the plan says for now; a card without a figure yet gives no reading."""
+        self.asked.append(dict(processes))
+        await trio.sleep(self.answers_after_seconds)
+        reads = []
+        for name, steps in self.plan.items():
+            past = [step for step in steps if step[0] <= trio.current_time()]
+            if past:
+                _, used, held = past[-1]
+                figures = tuple((instance, size) for instance, size in held.items() if instance in processes)
+                reads.append(DeviceRead(name, 1000, used, figures))
+        return tuple(reads)
+
+
+def seen(cards: Cards, processes: Mapping[InstanceId, int], *reads: DeviceRead) -> Recent:
+    """What the polling loop remembers after these processes were last read."""
+    recent = Recent()
+    recent.note(processes, reads)
+    cards.asked.clear()
+    return recent
+
+
+async def release(cards: Cards, option: LaunchOption, recent: Recent | None) -> list[Event]:
+    """What is posted until the release of instance 1 is proved. Virtual time begins at 0."""
+    events: list[Event] = []
+    await verify_release(cards, ONE, option, events.append, recent)
+    return events
+
+
+async def test_every_device_is_posted_once_in_an_interval(autojump_clock: MockClock) -> None:
+    """The loop asks with the processes of the moment, and posts what came."""
+    cards = Cards({GPU0: [(0, 10, {ONE: 5})]})
+    events: list[Event] = []
+    processes = {ONE: 11}
+    with trio.move_on_after(2.5):
+        await sample(cards, lambda: processes, events.append, 1.0)
+    assert events == [DeviceRead(GPU0, 1000, 10, ((ONE, 5),))] * 3
+    assert cards.asked == [{ONE: 11}] * 3
+    assert autojump_clock.current_time() == 2.5
+
+
+async def test_a_monitor_that_hangs_is_given_up_and_asked_again(autojump_clock: MockClock) -> None:
+    """Nothing is posted for it, and the loop goes on."""
+    cards = Cards({GPU0: [(0, 10, {})]})
+    cards.answers_after_seconds = 60.0
+    events: list[Event] = []
+    with trio.move_on_after(13.0):
+        await sample(cards, dict, events.append, 1.0)
+    assert events == []
+    assert len(cards.asked) == 3
+    assert autojump_clock.current_time() == 13.0
+
+
+async def test_L5_memory_that_dropped_is_released_at_the_first_look(autojump_clock: MockClock) -> None:
+    """A swap is not held up by the rhythm of polling; the fresh figures come before the release."""
+    cards = Cards({GPU0: [(0, 120, {TWO: 100})]})
+    recent = seen(cards, {ONE: 11, TWO: 12}, DeviceRead(GPU0, 1000, 920, ((ONE, 800), (TWO, 100))))
+    events = await release(cards, OPTION, recent)
+    assert autojump_clock.current_time() == 0
+    assert events == [DeviceRead(GPU0, 1000, 120, ((TWO, 100),)), MemoryReleased(ONE)]
+    assert cards.asked == [{ONE: 11, TWO: 12}]
+    assert (recent.living, recent.pids, list(recent.held)) == ({TWO: 12}, {TWO: 12}, [(TWO, GPU0)])
+
+
+async def test_L5_memory_that_stays_listed_is_not_released(autojump_clock: MockClock) -> None:
+    """The driver still holds a context of the dead process: that is no release, however long it takes (D10)."""
+    cards = Cards({GPU0: [(0, 900, {ONE: 800}), (30, 100, {})]})
+    recent = seen(cards, {ONE: 11}, DeviceRead(GPU0, 1000, 900, ((ONE, 800),)))
+    assert MemoryReleased(ONE) in await release(cards, OPTION, recent)
+    assert 30 <= autojump_clock.current_time() <= 31
+
+
+async def test_L5_the_drop_may_come_after_the_process_has_left_the_list(autojump_clock: MockClock) -> None:
+    """The card frees 0.4 s after the exit (C18): released when it shows, not before."""
+    cards = Cards({GPU0: [(0, 900, {}), (0.4, 100, {})]})
+    recent = seen(cards, {ONE: 11}, DeviceRead(GPU0, 1000, 900, ((ONE, 800),)))
+    assert MemoryReleased(ONE) in await release(cards, OPTION, recent)
+    assert 0.4 <= autojump_clock.current_time() < 1.0
+
+
+async def test_L5_without_a_drop_a_whole_interval_without_the_process_is_the_proof(autojump_clock: MockClock) -> None:
+    """Somebody else may have taken the memory at once, or no figure was ever known: nothing more can be waited for."""
+    cards = Cards({GPU0: [(0, 900, {})]})
+    events = await release(cards, OPTION, None)
+    assert 1.0 <= autojump_clock.current_time() < 2.0
+    assert events == [MemoryReleased(ONE)]
+
+
+async def test_L5_every_device_of_the_launch_must_have_it_back(autojump_clock: MockClock) -> None:
+    """A spanning instance is released when its last card is; a card that gives no reading proves nothing."""
+    cards = Cards({GPU0: [(0, 0, {})], GPU1: [(5, 0, {})]})
+    recent = seen(
+        cards, {ONE: 11}, DeviceRead(GPU0, 1000, 400, ((ONE, 400),)), DeviceRead(GPU1, 1000, 400, ((ONE, 400),))
+    )
+    assert MemoryReleased(ONE) in await release(cards, WIDE, recent)
+    assert 5 <= autojump_clock.current_time() <= 6
+
+
+async def test_L5_on_the_host_the_exit_is_the_proof(autojump_clock: MockClock) -> None:
+    """The kernel takes memory back before a process can be waited for."""
+    cards = Cards({GPU0: [(0, 900, {})]})
+    cards.backend = Backend.CPU
+    events = await release(cards, OPTION, Recent())
+    assert autojump_clock.current_time() == 0
+    assert events == [DeviceRead(GPU0, 1000, 900), MemoryReleased(ONE)]
