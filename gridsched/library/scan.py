@@ -1,0 +1,181 @@
+"""The GGUF files in the folders where models lie: found, read, told apart, never copied or moved.
+
+Owns where to look and how far. A file that cannot be used becomes an entry with its reason, and the rest go on.
+Blocks while it reads: the caller makes the call in a thread.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridsched.library.read import Unreadable
+from gridsched.library.shards import SUFFIX, ModelFile, first_part, is_later_part, read_model, stem_of
+from gridsched.vram.header import Header
+
+MAX_DEPTH = 6  # the hub's cache needs five: models--X--Y/snapshots/REVISION/FOLDER/FILE
+MAX_FOLDERS = 5_000
+MAX_FILES = 2_000
+"""Bounds on one scan, so that `dirs: [/]` ends. A library of 2000 models takes about a minute to read."""
+
+PROJECTOR_ARCHITECTURE = "clip"
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A model found in a folder. `problem` says why it cannot be served (then `file` is None).
+
+    `publisher` and `repo` are "" where the folders do not tell. `projector` is the vision companion beside it.
+    """
+
+    path: Path
+    stem: str
+    publisher: str = ""
+    repo: str = ""
+    file: ModelFile | None = None
+    projector: Path | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a scan found, in a stable order, and sentences about what it did not look at."""
+
+    models: tuple[Indexed, ...]
+    notes: tuple[str, ...] = ()
+
+
+def usual_folders(data_dir: Path, home: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where models lie on this platform: ours, the person's own, and the caches of llama.cpp, the hub and LM Studio.
+
+    Those that exist, most particular first.
+    """
+    cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
+    hub_home = Path(environ.get("HF_HOME") or cache / "huggingface")
+    folders = (
+        data_dir / "models",
+        home / "models",
+        Path(environ.get("LLAMA_CACHE") or cache / "llama.cpp"),
+        Path(environ.get("HF_HUB_CACHE") or hub_home / "hub"),
+        home / ".lmstudio" / "models",
+    )
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+def scan_folders(folders: Sequence[Path]) -> Index:
+    """Read every model under these folders. What cannot be looked at becomes a note."""
+    notes: list[str] = []
+    models: dict[tuple[str, str, str], Indexed] = {}
+    projectors: list[tuple[Path, Header]] = []
+    seen: set[Path] = set()
+    for root in folders:
+        for path in _gguf_files(root, notes):
+            if is_later_part(path) and first_part(path).exists():
+                continue
+            real = path.resolve()
+            if real in seen:
+                continue  # the same file by another link
+            seen.add(real)
+            found = _read(root, path)
+            if found.file is not None and is_projector(found.file.header):
+                projectors.append((path, found.file.header))
+            else:
+                _keep_newest(models, found, notes)
+    return Index(tuple(_with_projector(found, projectors) for found in models.values()), tuple(notes))
+
+
+def is_projector(header: Header) -> bool:
+    """Whether a file is a vision or audio companion, which is never a model by itself (F7)."""
+    metadata = header.metadata
+    return metadata.get("general.architecture") == PROJECTOR_ARCHITECTURE or metadata.get("general.type") == "mmproj"
+
+
+def _read(root: Path, path: Path) -> Indexed:
+    publisher, repo = _origin(root, path)
+    try:
+        file = read_model(path)
+    except Unreadable as error:
+        return Indexed(path, stem_of(path), publisher, repo, problem=str(error))
+    return Indexed(path, stem_of(path), publisher, repo, file)
+
+
+def _origin(root: Path, path: Path) -> tuple[str, str]:
+    """Publisher and repository, told by `PUBLISHER/REPO/…/FILE` or the hub cache's `models--PUBLISHER--REPO/…`."""
+    folders = path.relative_to(root).parts[:-1]
+    for folder in folders:
+        if folder.startswith("models--") and folder.count("--") == 2:  # noqa: PLR2004 - both separators
+            _, publisher, repo = folder.split("--")
+            return publisher, repo
+    return (folders[0], folders[1]) if len(folders) >= 2 else ("", "")  # noqa: PLR2004 - the two names
+
+
+def _keep_newest(models: dict[tuple[str, str, str], Indexed], found: Indexed, notes: list[str]) -> None:
+    """One name, one file: of two with the same origin and name (two revisions in a cache) the newer one serves."""
+    key = (found.publisher, found.repo, found.stem)
+    other = models.get(key)
+    if other is None:
+        models[key] = found
+        return
+    newest = max((other, found), key=lambda one: one.file.created if one.file else -1)
+    models[key] = newest
+    dropped = found if newest is other else other
+    notes.append(f"{dropped.path} is not served: {newest.path} has the same name and is newer.")
+
+
+def _with_projector(found: Indexed, projectors: Sequence[tuple[Path, Header]]) -> Indexed:
+    """Attach the companion in the same folder whose output is as wide as the model's input; F16 before others."""
+    if found.file is None:
+        return found
+    metadata = found.file.header.metadata
+    width = metadata.get(f"{metadata.get('general.architecture')}.embedding_length")
+    fitting = [
+        path
+        for path, header in projectors
+        if path.parent == found.path.parent and header.metadata.get("clip.vision.projection_dim", -1) == width
+    ]
+    if not fitting:
+        return found
+    best = min(fitting, key=lambda path: ("-f16" not in path.name.lower(), path.name))
+    return Indexed(found.path, found.stem, found.publisher, found.repo, found.file, best)
+
+
+def _gguf_files(root: Path, notes: list[str]) -> Iterator[Path]:
+    """GGUF files under a folder, breadth first, in order of their names; hidden folders are passed over."""
+    waiting = [(root, 0)]
+    entered: set[Path] = set()
+    files = 0
+    while waiting:
+        folder, depth = waiting.pop(0)
+        real = folder.resolve()
+        if real in entered:
+            continue  # a link that leads back
+        entered.add(real)
+        if len(entered) > MAX_FOLDERS:
+            notes.append(f"{root} holds more than {MAX_FOLDERS} folders: the rest was not looked at.")
+            return
+        for entry in _entries(folder, notes):
+            if _is_folder(entry):
+                if depth < MAX_DEPTH and not entry.name.startswith("."):
+                    waiting.append((Path(entry.path), depth + 1))
+            elif entry.name.lower().endswith(SUFFIX):
+                files += 1
+                if files > MAX_FILES:
+                    notes.append(f"{root} holds more than {MAX_FILES} GGUF files: the rest was not looked at.")
+                    return
+                yield Path(entry.path)
+
+
+def _entries(folder: Path, notes: list[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        notes.append(f"{folder} cannot be looked into: {error.strerror}.")
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads back to itself: left to the reading of files, if it is named like one

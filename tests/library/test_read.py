@@ -1,0 +1,108 @@
+"""One file, whatever lies at the path: its header, or a sentence."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from gridsched.library.read import FIRST_READ_BYTES, Unreadable, read_file
+from tests.library.models import CHAT, TENSORS, write_model
+from tests.support.gguf_header import build_header
+
+
+def refusal(path: Path) -> str:
+    """The sentence about a file that cannot be read."""
+    with pytest.raises(Unreadable) as caught:
+        read_file(path)
+    return str(caught.value)
+
+
+def test_a_header_comes_with_the_files_size_and_time(tmp_path: Path) -> None:
+    """Through links too; the path stays the one that was asked for."""
+    target = write_model(tmp_path / "model.gguf")
+    link = tmp_path / "link.gguf"
+    link.symlink_to(target)
+    read = read_file(link)
+    assert read.path == link
+    assert read.size_bytes == target.stat().st_size
+    assert read.modified_ns == 1_767_225_600 * 10**9
+    assert read.header.metadata["general.architecture"] == "llama"
+    assert len(read.header.tensors) == len(TENSORS)
+
+
+def test_a_header_longer_than_the_first_read_is_read_on(tmp_path: Path) -> None:
+    """As far as it goes, and no further than the file."""
+    long = {**CHAT, "tokenizer.ggml.merges": [f"merge {number:>40}" for number in range(80_000)]}
+    path = write_model(tmp_path / "long.gguf", long)
+    assert len(build_header(long, TENSORS)) > 2 * FIRST_READ_BYTES
+    assert len(read_file(path).header.tensors) == len(TENSORS)
+
+
+def test_names_of_any_kind_are_read(tmp_path: Path) -> None:
+    """Spaces, quotes, other alphabets, both forms of an accent (F9)."""
+    for name in ("my model 'q4' 🦙.gguf", 'мо"дель.gguf', "caf\u00e9.gguf", "cafe\u0301.gguf"):
+        assert read_file(write_model(tmp_path / name)).path.name == name
+
+
+def test_the_fingerprint_follows_content_size_and_time(tmp_path: Path) -> None:
+    """Another time, another beginning or another size is another file; the same file again is the same."""
+    path = write_model(tmp_path / "a.gguf")
+    first = read_file(path).fingerprint
+    assert read_file(path).fingerprint == first
+    assert read_file(write_model(tmp_path / "copy.gguf")).fingerprint == first
+    write_model(path, age_seconds=1)
+    assert read_file(path).fingerprint != first
+    write_model(path, {**CHAT, "general.name": "another"})
+    assert read_file(path).fingerprint != first
+    write_model(path)
+    os.truncate(path, path.stat().st_size + 1)
+    os.utime(path, (1_767_225_600, 1_767_225_600))
+    assert read_file(path).fingerprint != first
+
+
+def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    """No file, a link to nothing, a file used as a folder: each tells which (F11)."""
+    dangling = tmp_path / "dangling.gguf"
+    dangling.symlink_to(tmp_path / "nothing")
+    assert refusal(tmp_path / "none.gguf") == "the file is not there"
+    assert refusal(dangling) == "it is a link to a file that is not there"
+    assert refusal(write_model(tmp_path / "m.gguf") / "below.gguf") == "the file is not there"
+    with pytest.raises(Unreadable) as caught:
+        read_file(dangling)
+    assert caught.value.missing
+
+
+def test_what_is_no_file_is_said_and_never_waited_for(tmp_path: Path) -> None:
+    """A folder, a pipe that nobody writes to, a socket, a device, a link in a circle, an empty file (F11)."""
+    pipe, circle, empty, name = (tmp_path / word for word in ("pipe", "circle", "empty", "socket"))
+    os.mkfifo(pipe)
+    circle.symlink_to(circle)
+    empty.touch()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(name))
+        assert refusal(name) == "it is a socket, not a file"
+    assert refusal(tmp_path) == "it is a folder, not a file"
+    assert refusal(pipe) == "it is a pipe, not a file"
+    assert refusal(Path("/dev/null")) == "it is a device, not a file"
+    assert refusal(circle) == "it is a link that leads back to itself"
+    assert refusal(empty) == "the file is empty"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read every file")
+def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
+    """Permission is a reason like any other."""
+    path = write_model(tmp_path / "secret.gguf")
+    path.chmod(0)
+    assert refusal(path) == "this user may not read the file"
+
+
+def test_a_damaged_file_says_where(tmp_path: Path) -> None:
+    """What the header's reader found, with its byte; a cut file is told from a foreign one."""
+    foreign, cut, short = (tmp_path / word for word in ("foreign", "cut", "short"))
+    foreign.write_bytes(b"PK\3\4" * 100)
+    cut.write_bytes(write_model(tmp_path / "m.gguf").read_bytes()[:3000])
+    short.write_bytes(write_model(tmp_path / "m.gguf").read_bytes()[:-1000])
+    assert "not a GGUF file" in refusal(foreign)
+    assert "byte" in refusal(cut)
+    assert "end of the file" in refusal(short)

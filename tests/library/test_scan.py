@@ -1,0 +1,148 @@
+"""Folders of models: what is found, what it is called, what is told apart."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gridsched.library import scan
+from gridsched.library.scan import Index, Indexed, scan_folders, usual_folders
+from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
+
+
+def by_stem(index: Index) -> dict[str, Indexed]:
+    """What was found, by stem."""
+    return {found.stem: found for found in index.models}
+
+
+def test_every_quantisation_is_a_model_of_its_own(tmp_path: Path) -> None:
+    """Files beside each other are not summed (E27), and their order is the same every time (H12)."""
+    for name in ("b-Q8.gguf", "a-Q4.gguf", "c-F16.GGUF", "notes.txt", "d.gguf.part"):
+        write_model(tmp_path / name)
+    index = scan_folders([tmp_path])
+    assert [found.stem for found in index.models] == ["a-Q4", "b-Q8", "c-F16"]
+    assert {found.file.size_bytes for found in index.models if found.file} == {(tmp_path / "a-Q4.gguf").stat().st_size}
+
+
+def test_faulty_files_have_their_reason_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """A pipe, an empty file, a link to nothing, rubbish: each is listed with a sentence (F11)."""
+    write_model(tmp_path / "good.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "empty.gguf").touch()
+    (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "rubbish.gguf").write_bytes(b"rubbish " * 10)
+    found = by_stem(scan_folders([tmp_path]))
+    assert found["good"].problem is None
+    assert found["pipe"].problem == "it is a pipe, not a file"
+    assert found["empty"].problem == "the file is empty"
+    assert found["gone"].problem == "it is a link to a file that is not there"
+    assert "not a GGUF file" in (found["rubbish"].problem or "")
+
+
+def test_a_split_set_is_one_model_and_a_broken_one_names_the_part(tmp_path: Path) -> None:
+    """Also where only a later part is there (F2)."""
+    write_split(tmp_path, "whole", 3)
+    write_split(tmp_path, "holed", 3)[1].unlink()
+    write_split(tmp_path, "headless", 2)[0].unlink()
+    found = by_stem(scan_folders([tmp_path]))
+    assert set(found) == {"whole", "holed", "headless"}
+    assert found["whole"].problem is None
+    assert found["holed"].problem == "holed-00002-of-00003.gguf: the file is not there"
+    assert found["headless"].problem == "headless-00001-of-00002.gguf: the file is not there"
+
+
+def test_a_projector_is_a_companion_and_no_model(tmp_path: Path) -> None:
+    """It goes with the models of its folder whose input is as wide as its output; F16 before others (F7)."""
+    write_model(tmp_path / "one" / "chat.gguf")
+    write_model(tmp_path / "one" / "mmproj-BF16.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    wanted = write_model(tmp_path / "one" / "mmproj-F16.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    write_model(tmp_path / "two" / "alone.gguf")
+    write_model(tmp_path / "three" / "chat3.gguf")
+    write_model(
+        tmp_path / "three" / "mmproj.gguf", {**PROJECTOR, "clip.vision.projection_dim": WIDTH * 2}, PROJECTOR_TENSORS
+    )
+    found = by_stem(scan_folders([tmp_path]))
+    assert set(found) == {"chat", "alone", "chat3"}
+    assert found["chat"].projector == wanted
+    assert found["alone"].projector is None
+    assert found["chat3"].projector is None
+
+
+def test_publisher_and_repository_come_from_the_folders(tmp_path: Path) -> None:
+    """PUBLISHER/REPO/FILE as LM Studio lays it out, the hub's cache with its snapshots, and a flat folder."""
+    write_model(tmp_path / "lm" / "bartowski" / "Qwen3-8B-GGUF" / "Qwen3-8B-Q4_K_M.gguf")
+    blob = write_model(tmp_path / "hub" / "models--unsloth--gemma-3" / "blobs" / "abc")
+    snapshot = tmp_path / "hub" / "models--unsloth--gemma-3" / "snapshots" / "f00" / "gemma.gguf"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to(blob)
+    write_model(tmp_path / "flat" / "plain.gguf")
+    found = by_stem(scan_folders([tmp_path / "lm", tmp_path / "hub", tmp_path / "flat"]))
+    origins = {stem: (one.publisher, one.repo) for stem, one in found.items()}
+    assert origins == {
+        "Qwen3-8B-Q4_K_M": ("bartowski", "Qwen3-8B-GGUF"),
+        "gemma": ("unsloth", "gemma-3"),
+        "plain": ("", ""),
+    }
+    assert found["gemma"].path == snapshot
+
+
+def test_one_file_by_two_links_is_one_model(tmp_path: Path) -> None:
+    """Two revisions of a cache that share a blob, or two overlapping folders."""
+    path = write_model(tmp_path / "deep" / "m.gguf")
+    (tmp_path / "n.gguf").symlink_to(path)
+    index = scan_folders([tmp_path, tmp_path / "deep"])
+    assert len(index.models) == 1
+    assert index.notes == ()
+
+
+def test_of_two_files_with_one_name_the_newer_serves_and_it_is_said(tmp_path: Path) -> None:
+    """Which file answers to a name is never left to chance."""
+    old = write_model(tmp_path / "a" / "m.gguf", age_seconds=100)
+    new = write_model(tmp_path / "b" / "m.gguf")
+    index = scan_folders([tmp_path / "a", tmp_path / "b"])
+    assert [found.path for found in index.models] == [new]
+    assert index.notes == (f"{old} is not served: {new} has the same name and is newer.",)
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A misspelt `dirs` is no silence."""
+    index = scan_folders([tmp_path / "nowhere"])
+    assert index.models == ()
+    assert index.notes == (f"{tmp_path / 'nowhere'} cannot be looked into: No such file or directory.",)
+
+
+def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Circles end, hidden folders are passed over, depth and counts have limits that are said."""
+    (tmp_path / "loop").symlink_to(tmp_path)
+    write_model(tmp_path / ".hidden" / "h.gguf")
+    write_model(tmp_path.joinpath(*"abcdef") / "deep.gguf")
+    write_model(tmp_path.joinpath(*"abcdefg") / "too-deep.gguf")
+    assert [found.stem for found in scan_folders([tmp_path]).models] == ["deep"]
+    monkeypatch.setattr(scan, "MAX_FOLDERS", 3)
+    assert "holds more than 3 folders" in scan_folders([tmp_path]).notes[0]
+    monkeypatch.setattr(scan, "MAX_FILES", 1)
+    write_model(tmp_path / "x.gguf")
+    write_model(tmp_path / "y.gguf")
+    index = scan_folders([tmp_path])
+    assert [found.stem for found in index.models] == ["x"]
+    assert "holds more than 1 GGUF files" in index.notes[0]
+
+
+def test_the_usual_folders_are_those_that_exist(tmp_path: Path) -> None:
+    """Ours, the person's, llama.cpp's cache, the hub's, LM Studio's; environment variables move the caches."""
+    data, home = tmp_path / "data", tmp_path / "home"
+    expected = [
+        data / "models",
+        home / "models",
+        home / ".cache" / "llama.cpp",
+        home / ".cache" / "huggingface" / "hub",
+        home / ".lmstudio" / "models",
+    ]
+    assert usual_folders(data, home, {}) == ()
+    for folder in expected:
+        folder.mkdir(parents=True)
+    assert usual_folders(data, home, {}) == tuple(expected)
+    moved = tmp_path / "moved"
+    (moved / "hub").mkdir(parents=True)
+    environ = {"HF_HOME": str(moved), "LLAMA_CACHE": str(tmp_path / "absent")}
+    assert usual_folders(data, home, environ) == (*expected[:2], moved / "hub", expected[4])
