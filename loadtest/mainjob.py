@@ -11,6 +11,7 @@ import trio
 
 from loadtest import texts
 from loadtest.clients import Client, Embedded, Generated, Measured, Vector
+from loadtest.decisions import ENDINGS, LOW_CLASSES, Line
 from loadtest.report import EMBEDDINGS_ROW
 
 ALONE_ROW, CHAT_ROW, BATCH_ROW, SETUP_ROW = "chat alone", "interactive", "batch", "set-up"
@@ -170,3 +171,8 @@ def reported(result: Result) -> Sequence[Measured]:
     """The measurements the table shows: all but the set-up's, chat alone first."""
     order = {ALONE_ROW: 0, CHAT_ROW: 1, EMBEDDINGS_ROW: 2, BATCH_ROW: 3}
     return sorted(result.measured, key=lambda one: order[one.row])
+
+
+def is_end_of_job(line: Line) -> bool:
+    """Whether this line closes the embedding job: the last the marks need."""
+    return line.event in ENDINGS and line.job_class in LOW_CLASSES and line.kind == "embeddings"

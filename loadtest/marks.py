@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from loadtest.clients import Embedded, Measured, Vector
 from loadtest.decisions import ENDINGS, LOW_CLASSES, Line
+from loadtest.mainjob import Plan, Result
 from loadtest.report import percentile
 
 QUEUE_WAIT_SECONDS = 0.005
@@ -16,6 +17,7 @@ COOLDOWN_SECONDS = 2.0
 LOG_GRAIN_SECONDS = 0.001
 """The log tells times in whole milliseconds, so a gap read from it may be short by one."""
 
+DOCUMENTS_A_STEP = 32
 SAME_COSINE = 0.999
 """A text embedded alone and in a batch gives the same vector but for rounding; another text stays well below."""
 
@@ -36,6 +38,19 @@ class Overtaking:
     job: int
     began: Line
     chats: Sequence[tuple[Line, Line | None]]
+
+
+def judge(lines: Sequence[Line], result: Result, plan: Plan) -> list[Mark]:
+    """Every mark of the main job, in the order they are told."""
+    found = overtaking(lines)
+    return [
+        same_millisecond(found),
+        queue_wait(result.chats()),
+        quiet_after_chat(lines),
+        all_steps(lines, found, math.ceil(plan.documents / DOCUMENTS_A_STEP)),
+        in_order(result.job, result.alone, plan.documents),
+        no_errors(result.measured),
+    ]
 
 
 def overtaking(lines: Sequence[Line]) -> Overtaking | None:
