@@ -1,0 +1,143 @@
+"""The data directory: where it is, that it is ours, and that one server at a time owns it.
+
+Must never remove anything of a person's, and never trust a directory that another user can write to: engines' sockets
+and the store lie in it.
+"""
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import platformdirs
+
+VARIABLE = "GRIDSCHED_DATA_DIR"
+"""The environment variable that names the data directory."""
+
+LONGEST_RUN_PATH = 80
+"""Bytes of the path of `run/`: a Unix socket's path has at most 107, and the socket's name needs its share."""
+
+_LOCK = "owner.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The server that owns a data directory; 0 where it could not be read, or was not yet said."""
+
+    pid: int = 0
+    port: int = 0
+
+    def __str__(self) -> str:
+        who = f"process {self.pid}" if self.pid else "another process"
+        return f"{who} on port {self.port}" if self.port else who
+
+
+class DataDirError(Exception):
+    """The data directory cannot be used; one sentence."""
+
+
+class DataDirInUse(DataDirError):
+    """Another server owns it."""
+
+    def __init__(self, path: Path, holder: Holder) -> None:
+        super().__init__(f"the data directory {path} is in use by {holder}; stop it, or choose another with --data-dir")
+        self.holder = holder
+
+
+def data_dir_path(flag: Path | None, environ: Mapping[str, str], user_folder: Path | None = None) -> Path:
+    """Where the data directory is. `user_folder` replaces the platform's user data folder."""
+    told = flag or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
+    return (told or user_folder or platformdirs.user_data_path("gridsched")).expanduser().absolute()
+
+
+class DataDir:
+    """A data directory that this process owns until it closes it or ends."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self.run = path / "run"
+        self.logs = path / "logs"
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def own(cls, path: Path) -> Self:
+        """Make what is missing and take ownership. Raises DataDirInUse, and DataDirError for anything else."""
+        _require_short(path / "run")
+        try:
+            with ExitStack() as undo:
+                _require_ours(path)
+                lock_fd = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                undo.callback(os.close, lock_fd)
+                _lock(lock_fd, path)
+                owned = cls(path, lock_fd)
+                for folder in (owned.run, owned.logs):
+                    _require_ours(folder)
+                    folder.chmod(0o700)
+                owned.say_port(0)
+                undo.pop_all()
+                return owned
+        except OSError as error:
+            sentence = f"the data directory {path} cannot be used: {error.strerror}; choose another with --data-dir"
+            raise DataDirError(sentence) from None
+
+    def say_port(self, port: int) -> None:
+        """Tell those who find the directory in use which port its owner serves. On a full disk they are told less."""
+        said = json.dumps({"pid": os.getpid(), "port": port}).encode()
+        with suppress(OSError):
+            os.ftruncate(self._lock_fd, 0)
+            os.pwrite(self._lock_fd, said, 0)
+
+    def close(self) -> None:
+        """Give ownership up. The lock's file stays: removing it would let two owners in at once."""
+        os.ftruncate(self._lock_fd, 0)
+        os.close(self._lock_fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _require_short(run: Path) -> None:
+    if len(os.fsencode(run)) > LONGEST_RUN_PATH:
+        raise DataDirError(
+            f"the path {run} is longer than {LONGEST_RUN_PATH} bytes, too long for the engines' sockets;"
+            f" choose a shorter one with --data-dir"
+        )
+
+
+def _require_ours(path: Path) -> None:
+    """Make the directory if it is missing. Raises DataDirError for one that is not ours alone to write, and OSError."""
+    if path.is_symlink():
+        raise DataDirError(f"{path} is a symbolic link; name the directory itself")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if found.st_uid != os.geteuid():
+        raise DataDirError(f"{path} belongs to another user (uid {found.st_uid}); choose another with --data-dir")
+    if found.st_mode & stat.S_IWOTH:
+        raise DataDirError(f"every user may write to {path}; take that right away (chmod o-w), or choose another")
+
+
+def _lock(lock_fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DataDirInUse(path, _read_holder(lock_fd)) from None
+
+
+def _read_holder(lock_fd: int) -> Holder:
+    """Who owns the lock; its owner may be in the middle of saying so."""
+    try:
+        said = json.loads(os.pread(lock_fd, 200, 0))
+        return Holder(int(said["pid"]), int(said["port"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Holder()

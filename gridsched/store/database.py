@@ -1,0 +1,87 @@
+"""Opens one SQLite file, or says why not. Owns what damage means, and setting a damaged file aside.
+
+Must never raise for what the disk does, and never delete what a person might want to look at.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+Say = Callable[[str], None]
+"""Is told one sentence that a person should read."""
+
+BUSY_SECONDS = 1.0
+"""How long a write waits for a lock: a person may be looking into the file with another program."""
+
+_DAMAGE = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT))
+_PRIMARY_CODE = 0xFF  # SQLite's extended error codes keep the primary one in their lowest byte
+
+
+def open_database(path: Path, version: int, create: str, say: Say) -> sqlite3.Connection | None:
+    """A connection in WAL mode to a file of this schema version, made with `create` where it is new.
+
+    None where there can be none: `say` was told why. A damaged file goes to `NAME.damaged` and a new one is begun. The
+    connection may be used from any thread, by one at a time.
+    """
+    try:
+        return _opened(path, version, create, say)
+    except sqlite3.Error as error:
+        if not _is_damage(error):
+            say(f"cannot use {path} ({error}); going on without")
+            return None
+    try:
+        aside = _set_aside(path)
+        say(f"{path} is damaged; it is now {aside}, and a new one is begun")
+        return _opened(path, version, create, say)
+    except (OSError, sqlite3.Error) as error:
+        say(f"{path} is damaged and cannot be replaced ({error}); going on without")
+        return None
+
+
+def _opened(path: Path, version: int, create: str, say: Say) -> sqlite3.Connection | None:
+    """Raises sqlite3.Error."""
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
+    try:
+        found = _value(connection, "PRAGMA user_version")
+        if isinstance(found, int) and found > version:
+            say(f"{path} was written by a newer version; it is left alone, and this one goes on without")
+            connection.close()
+            return None
+        verdict = _value(connection, "PRAGMA integrity_check(1)")
+        if verdict != "ok":
+            raise _damaged(str(verdict))
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if found == 0:
+            connection.executescript(f"BEGIN; {create}; PRAGMA user_version = {version}; COMMIT")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _value(connection: sqlite3.Connection, pragma: str) -> object:
+    with closing(connection.execute(pragma)) as cursor:
+        return cursor.fetchone()[0]
+
+
+def _damaged(verdict: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(verdict)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)  # errors of Python's own module have none
+    return code is not None and code & _PRIMARY_CODE in _DAMAGE
+
+
+def _set_aside(path: Path) -> Path:
+    """Move a file and what SQLite keeps beside it, over an older damaged one. Raises OSError."""
+    aside = path.with_name(path.name + ".damaged")
+    path.replace(aside)
+    for suffix in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
+    return aside

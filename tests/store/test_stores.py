@@ -1,0 +1,253 @@
+"""What both stores promise, and what the one on disk survives."""
+
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from gridsched.ports import Measurement, Store
+from gridsched.store import MeasurementStore, MemoryStore
+from gridsched.store.measurements import MAX_KEPT
+
+
+class Said(list[str]):
+    """What a store said to a person."""
+
+    def __call__(self, sentence: str) -> None:
+        """Take a sentence down."""
+        self.append(sentence)
+
+
+@contextmanager
+def disk_store(path: Path) -> Iterator[tuple[MeasurementStore, Said]]:
+    """A store on disk, closed at the end, and what it says."""
+    said = Said()
+    with closing(MeasurementStore(path, said)) as store:
+        yield store, said
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store's file is."""
+    return tmp_path / "store.sqlite3"
+
+
+def contents(path: Path) -> bytes:
+    """What a file has."""
+    return path.read_bytes()
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Give a file other bytes."""
+    path.write_bytes(data)
+
+
+async def keep_some(store: Store) -> None:
+    """Two options: one measured and timed, one measured twice."""
+    await store.keep_measurement("a", (10, 20))
+    await store.keep_load_time("a", 1.5)
+    await store.keep_measurement("b", (1,))
+    await store.keep_measurement("b", (2,))
+
+
+SOME = {"a": Measurement((10, 20), 1.5), "b": Measurement((2,))}
+
+
+async def test_both_stores_say_what_was_kept(path: Path) -> None:
+    """A measurement and a load time of one option do not replace each other; a second measurement does the first."""
+    memory: Store = MemoryStore()
+    await keep_some(memory)
+    assert memory.measurements() == SOME
+    with disk_store(path) as (store, said):
+        assert store.measurements() == {}
+        await keep_some(store)
+        assert store.measurements() == SOME
+    assert said == []
+
+
+async def test_L2_what_was_kept_is_there_after_a_restart(path: Path) -> None:
+    """What one run measured, the next run plans with."""
+    with disk_store(path) as (store, _):
+        await keep_some(store)
+    with disk_store(path) as (store, said):
+        assert store.measurements() == SOME
+    assert said == []
+
+
+async def test_what_was_given_out_does_not_change(path: Path) -> None:
+    """Measurements that were handed out are a snapshot."""
+    memory = MemoryStore({"a": Measurement((1,))})
+    with disk_store(path) as (store, _):
+        before = (memory.measurements(), store.measurements())
+        await memory.keep_measurement("a", (2,))
+        await store.keep_measurement("a", (2,))
+    assert before == ({"a": Measurement((1,))}, {})
+
+
+async def test_many_tasks_keep_at_once(path: Path) -> None:
+    """One write at a time, and none is lost."""
+    with disk_store(path) as (store, said):
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(store.keep_measurement, f"k{number}", (number,))
+                nursery.start_soon(store.keep_load_time, f"k{number}", float(number))
+    with disk_store(path) as (store, _):
+        assert store.measurements() == {f"k{n}": Measurement((n,), float(n)) for n in range(20)}
+    assert said == []
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 400, b""], ids=["foreign", "cut"])
+async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(path: Path, damage: bytes) -> None:
+    """The damaged bytes are still there for a person to see, and the store works."""
+    with disk_store(path) as (store, _):
+        for number in range(200):
+            await store.keep_measurement(f"{number:0200}", (number,))
+    whole = contents(path)
+    damaged = damage or whole[: len(whole) // 2]
+    overwrite(path, damaged)
+    with disk_store(path) as (store, said):
+        assert store.measurements() == {}
+        await keep_some(store)
+    assert contents(path.with_name("store.sqlite3.damaged")) == damaged
+    assert len(said) == 1
+    assert "is damaged" in said[0]
+    assert "store.sqlite3.damaged" in said[0]
+    with disk_store(path) as (store, said):
+        assert store.measurements() == SOME
+    assert said == []
+
+
+async def test_damage_inside_a_page_is_found_on_open(path: Path) -> None:
+    """A file whose head is sound and whose body is not is damaged too."""
+    with disk_store(path) as (store, _):
+        for number in range(200):
+            await store.keep_measurement(f"{number:0200}", (number,))
+    data = bytearray(contents(path))
+    data[3 * 4096 : 3 * 4096 + 64] = b"\xff" * 64
+    overwrite(path, bytes(data))
+    with disk_store(path) as (store, said):
+        assert store.measurements() == {}
+    assert [sentence for sentence in said if "is damaged" in sentence] == said != []
+
+
+async def test_a_newer_versions_file_is_left_alone(path: Path) -> None:
+    """After a downgrade the newer file is not touched, and the server goes on without."""
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    before = contents(path)
+    with disk_store(path) as (store, said):
+        await keep_some(store)
+        assert store.measurements() == SOME
+    assert contents(path) == before
+    assert len(said) == 1
+    assert "newer version" in said[0]
+
+
+async def test_a_file_that_cannot_be_opened_is_said_once(tmp_path: Path) -> None:
+    """A folder in the file's place, or no folder at all: one sentence, and everything goes on in memory."""
+    for hopeless in (tmp_path, tmp_path / "missing" / "store.sqlite3"):
+        with disk_store(hopeless) as (store, said):
+            await keep_some(store)
+            assert store.measurements() == SOME
+        assert len(said) == 1
+        assert str(hopeless) in said[0]
+
+
+async def test_a_full_disk_is_said_once_and_tried_again(path: Path) -> None:
+    """While no byte can be written the store works from memory; with room again, what is kept then is on disk."""
+    with disk_store(path) as (store, said):
+        await store.keep_measurement("before", (1,))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            await store.keep_measurement("during", (2,))
+            await store.keep_load_time("during", 2.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert store.measurements()["during"] == Measurement((2,), 2.0)
+        await store.keep_measurement("after", (3,))
+    assert len(said) == 1
+    assert "forgotten" in said[0]
+    with disk_store(path) as (store, _):
+        assert store.measurements() == {"before": Measurement((1,)), "after": Measurement((3,))}
+
+
+@pytest.mark.parametrize(
+    ("measured_bytes", "load_seconds", "believed"),
+    [
+        ("[1, -2]", 1.0, Measurement((), 1.0)),
+        ('["1"]', 1.0, Measurement((), 1.0)),
+        ("[true]", 1.0, Measurement((), 1.0)),
+        ("{}", None, Measurement()),
+        ("nonsense", -1.0, Measurement()),
+        ("[7]", "soon", Measurement((7,))),
+        ("[7]", float("inf"), Measurement((7,))),
+    ],
+)
+async def test_L2_a_row_that_makes_no_sense_is_not_believed(
+    path: Path, measured_bytes: str, load_seconds: object, believed: Measurement
+) -> None:
+    """State read from disk can never violate an invariant at start."""
+    with disk_store(path) as (store, _):
+        await store.keep_measurement("a", (1,))
+    with closing(sqlite3.connect(path)) as meddler, meddler:
+        meddler.execute("UPDATE measurement SET measured_bytes = ?, load_seconds = ?", (measured_bytes, load_seconds))
+    with disk_store(path) as (store, _):
+        assert store.measurements() == {"a": believed}
+
+
+async def test_only_the_newest_options_are_kept(path: Path) -> None:
+    """The file is bounded: an option that was kept again counts as new."""
+    with disk_store(path) as (store, _):
+        await store.keep_measurement("old", (1,))
+        await store.keep_measurement("renewed", (1,))
+    with closing(sqlite3.connect(path)) as meddler, meddler:
+        meddler.executemany(
+            "INSERT INTO measurement VALUES (?, '[5]', NULL, ?)", [(f"k{n}", 3 + n) for n in range(MAX_KEPT - 1)]
+        )
+    with disk_store(path) as (store, _):
+        await store.keep_measurement("renewed", (2,))
+    with disk_store(path) as (store, _):
+        kept = store.measurements()
+    assert len(kept) == MAX_KEPT
+    assert "old" not in kept
+    assert kept["renewed"] == Measurement((2,))
+
+
+KEEPER = """
+import sys, trio
+from pathlib import Path
+from gridsched.store import MeasurementStore
+
+async def main():
+    store = MeasurementStore(Path(sys.argv[1]), print)
+    for number in range(10_000):
+        await store.keep_measurement(f"k{number}", (number, number))
+        print(number, flush=True)
+
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_what_was_kept_survives_a_kill(path: Path) -> None:
+    """Killed in the midst of writing: everything whose keeping had ended is there, whole, and nothing is damaged."""
+    keeper = subprocess.Popen([sys.executable, "-c", KEEPER, str(path)], stdout=subprocess.PIPE, text=True)
+    with keeper:
+        assert keeper.stdout is not None
+        for line in keeper.stdout:
+            if line.strip() == "20":
+                break
+        keeper.send_signal(signal.SIGKILL)
+    with disk_store(path) as (store, said):
+        kept = store.measurements()
+    assert said == []
+    assert set(kept) >= {f"k{number}" for number in range(21)}
+    assert all(kept[f"k{number}"] == Measurement((number, number)) for number in range(len(kept)))
