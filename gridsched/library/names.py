@@ -1,0 +1,86 @@
+"""Which model a client's word means.
+
+Owns the resolution of names and nothing else. A name is found as it is written, else without regard to case. Words that
+files bring with them (a file name, `publisher/name`) yield to what a person configured, and one that two files would
+answer to answers to neither: a wrong model never answers (C15).
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridsched.core.ids import ModelName
+from gridsched.library.shards import SUFFIX
+
+DEFAULT_WORDS = frozenset(("default", "auto", "local-model", "current"))
+CLOSEST = 3
+SHORTEST_PART = 3  # letters of a name that are worth a suggestion: one or two are in every name
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One served model's words: its name, what a person added, and what its file brings with it."""
+
+    name: ModelName
+    path: Path
+    aliases: tuple[str, ...] = ()
+    file_words: tuple[str, ...] = ()
+
+
+def file_words(path: Path, stem: str, publisher: str = "", repo: str = "") -> tuple[str, ...]:
+    """What a file may be called: `publisher/repo/file`, `publisher/file`, `publisher/repo`, `file`; each file word with
+    its suffix or without."""
+    words = [stem, path.name]
+    if publisher:
+        words += [f"{publisher}/{word}" for word in (stem, repo)]
+        words += [f"{publisher}/{repo}/{word}" for word in (stem, path.name)]
+    return tuple(dict.fromkeys(words))
+
+
+class Names:
+    """All words of all models. Built once; `models` in order of preference."""
+
+    def __init__(self, models: Sequence[Named], default: ModelName | None) -> None:
+        self._models = tuple(models)
+        self._default = default
+        self._exact: dict[str, ModelName] = {}
+        self._folded: dict[str, ModelName] = {}
+        self._claim((model.name, model.name) for model in models)
+        self._claim((word, model.name) for model in models for word in model.aliases)
+        self._claim(self._file_claims())
+
+    def resolve(self, word: str) -> ModelName | None:
+        """The model that is meant, None where nobody answers. The words for the default model yield to real names."""
+        word = word.strip()
+        folded = word.casefold()
+        found = self._exact.get(word) or self._folded.get(folded)
+        return found or (self._default if folded in DEFAULT_WORDS else None)
+
+    def aliases(self, name: ModelName) -> tuple[str, ...]:
+        """Every other word that a model answers to, in the order in which they were claimed."""
+        return tuple(word for word, owner in self._exact.items() if owner == name and word != name)
+
+    def closest(self, word: str) -> tuple[str, ...]:
+        """Up to three models whose name, or a word of theirs, is like this one; best first."""
+        folded = word.strip().casefold().removesuffix(SUFFIX)
+        names = {key.removesuffix(SUFFIX): owner for key, owner in self._folded.items()}
+        near = difflib.get_close_matches(folded, names, n=2 * CLOSEST, cutoff=0.5)
+        within = [key for key in names if len(folded) >= SHORTEST_PART and folded in key]
+        return tuple(dict.fromkeys(names[key] for key in (*near, *within)))[:CLOSEST]
+
+    def _claim(self, claims: Iterable[tuple[str, ModelName]]) -> None:
+        for word, name in claims:
+            self._exact.setdefault(word, name)
+            self._folded.setdefault(word.casefold(), name)
+
+    def _file_claims(self) -> Iterable[tuple[str, ModelName]]:
+        """The words of files that only one file answers to. Two names over one file are one file: the first serves."""
+        files: dict[str, set[Path]] = {}
+        for model in self._models:
+            for word in model.file_words:
+                files.setdefault(word.casefold(), set()).add(model.path)
+        for model in self._models:
+            for word in model.file_words:
+                if len(files[word.casefold()]) == 1:
+                    yield word, model.name
