@@ -1,0 +1,141 @@
+"""From an exit status and the last lines of a log to a cause (P6a). Pure; owns the engine's phrases.
+
+The phrases are those of llama.cpp's own error messages (builds 10434 to 11434); the first that matches, in the order of
+the table, names the cause. Without one, the way the process ended does.
+"""
+
+import re
+import signal
+from collections.abc import Sequence
+
+from gridsched.core.events import Failure, FailureCause
+from gridsched.engine.child import CANNOT_EXECUTE, PARENT_WAS_GONE
+
+MEANINGFUL_LINES = 20
+
+_PHRASES: tuple[tuple[FailureCause, tuple[str, ...]], ...] = (
+    # The host before the device: its buffers are called CPU or …_Host, and the sentences are otherwise the same.
+    (
+        FailureCause.HOST_OOM,
+        (
+            r"allocate (CPU|\S*_Host)\S* buffer",
+            r"std::bad_alloc",
+            r"mmap failed: Cannot allocate memory",
+            r"insufficient memory \(attempted to allocate",
+        ),
+    ),
+    (
+        FailureCause.DEVICE_OOM,
+        (
+            r"(cuda|hip|musa)Malloc failed: out of memory",
+            r"(CUDA|ROCm) error: out of memory",
+            r"ErrorOutOf(Device|Host)Memory",
+            r"Device memory allocation of size",
+            r"unable to allocate \S+ buffer",
+            r"failed to allocate (\S+ buffer of size|compute (pp |tg )?buffers|buffer for (kv|rs) cache)",
+        ),
+    ),
+    (FailureCause.UNKNOWN_ARCHITECTURE, (r"unknown model architecture", r"unknown pre-tokenizer type")),
+    (FailureCause.MISSING_FILE, (r"failed to open.*(No such file|Permission denied)", r"^cannot execute")),
+    (
+        FailureCause.DAMAGED_FILE,
+        (
+            r"invalid magic|bad GGUF version|corrupted|not within the file bounds|unexpectedly reached end of file",
+            r"failed to read (magic|header|key-value|tensor)",
+            r"exceeds (maximum|remaining file size)",
+            r"missing tensor|wrong number of tensors|key not found in model|tensor '.*' not found",
+            r"has invalid (data|GGUF type|ggml type)",
+            r"error loading model (hyperparameters|vocabulary)",
+        ),
+    ),
+    (
+        FailureCause.BAD_FLAGS,
+        (
+            r"invalid argument|error while handling argument|expected value for argument|invalid device",
+            r"unknown value for --|invalid value for|requires flash_attn|Unsupported cache type",
+        ),
+    ),
+    (
+        FailureCause.DRIVER_FAULT,
+        (
+            r"(CUDA|ROCm) error|failed to initialize (CUDA|ROCm)|DeviceLost",
+            r"no CUDA-capable device|driver version is insufficient",
+        ),
+    ),
+)
+_TABLE = tuple((cause, re.compile("|".join(phrases))) for cause, phrases in _PHRASES)
+
+_SENTENCES = {
+    FailureCause.DEVICE_OOM: "the device had not enough free memory",
+    FailureCause.HOST_OOM: "the machine had not enough free memory",
+    FailureCause.UNKNOWN_ARCHITECTURE: "this engine build does not know the model's architecture; a newer build may",
+    FailureCause.MISSING_FILE: "a file is missing or cannot be read",
+    FailureCause.DAMAGED_FILE: "the model file is damaged or incomplete; fetch it again",
+    FailureCause.BAD_FLAGS: "the engine refused its flags",
+    FailureCause.DRIVER_FAULT: "the graphics driver failed",
+}
+# Signals that say by themselves what happened; the log can only tell what came before.
+_STOPPED = (FailureCause.KILLED, "the engine was told to stop by somebody else")
+_TELLING_SIGNALS = {
+    signal.SIGILL: (
+        FailureCause.CRASHED,
+        "the engine uses an instruction that this processor does not have; install a build made for this processor",
+    ),
+    signal.SIGKILL: (
+        FailureCause.KILLED,
+        "somebody else killed the engine; the system does so when memory runs out",
+    ),
+    signal.SIGTERM: _STOPPED,
+    signal.SIGINT: _STOPPED,
+    signal.SIGHUP: _STOPPED,
+}
+# Lines that a healthy start prints too, and that say nothing about its end.
+_NOISE = re.compile(r"^\s*$|CORS is set|security risk|more info:|^\S* ?[IWD]? ?srv +\S+: -+$")
+
+
+def failure_of(returncode: int, tail: Sequence[str]) -> Failure:
+    """What a process that nobody had told to stop died of. `returncode` is negative for a signal."""
+    lines = meaningful(tail)
+    if -returncode not in _TELLING_SIGNALS and (found := _find(lines)):
+        cause, line = found
+        return Failure(cause, f"{_SENTENCES[cause]}: {line.strip()}", lines)
+    cause, sentence = _by_status(returncode)
+    return Failure(cause, sentence, lines)
+
+
+def cause_in(tail: Sequence[str]) -> FailureCause | None:
+    """The cause that a log names, if it does."""
+    found = _find(meaningful(tail))
+    return found[0] if found else None
+
+
+def meaningful(tail: Sequence[str]) -> tuple[str, ...]:
+    """The last lines that may say something."""
+    return tuple([line for line in tail if not _NOISE.search(line)][-MEANINGFUL_LINES:])
+
+
+def _find(lines: Sequence[str]) -> tuple[FailureCause, str] | None:
+    for cause, phrase in _TABLE:
+        for line in lines:
+            if phrase.search(line):
+                return cause, line
+    return None
+
+
+def _by_status(returncode: int) -> tuple[FailureCause, str]:
+    if -returncode in _TELLING_SIGNALS:
+        return _TELLING_SIGNALS[signal.Signals(-returncode)]
+    if returncode in CANNOT_EXECUTE:
+        return FailureCause.MISSING_FILE, "the engine's program cannot be executed"
+    if returncode == PARENT_WAS_GONE:
+        return FailureCause.CRASHED, "the engine could not be tied to the life of this server"
+    if returncode < 0:
+        return FailureCause.CRASHED, f"the engine crashed ({_signal_name(-returncode)})"
+    return FailureCause.CRASHED, f"the engine ended by itself with status {returncode}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

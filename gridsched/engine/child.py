@@ -1,0 +1,176 @@
+"""One process: spawned so that it cannot outlive us, watched by pidfd, stopped with its whole group, reaped.
+
+Owns the system calls around a llama-server; knows nothing of HTTP or models. A signal is only ever sent to a process
+that has not been reaped yet, so its number cannot have passed to another (P4).
+"""
+
+import contextlib
+import functools
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from gridsched.engine.logs import OutputReader, RotatedLog
+
+T = TypeVar("T")
+
+# Runs in the child before the engine does. The parent-death signal survives the exec. It is asked for before the
+# parent is looked at: one that died in between is noticed by its number, so there is no moment in which a kill -9 of
+# the server leaves a child behind. 126 and 127 are what shells say for a program that cannot be executed.
+_SHIM = """
+import ctypes, os, signal, sys
+parent = int(sys.argv[1])
+if ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) != 0 or os.getppid() != parent:
+    os._exit(125)
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    print(f"cannot execute {sys.argv[2]}: {error.strerror}", flush=True)
+    os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+"""
+CANNOT_EXECUTE = frozenset((126, 127))
+PARENT_WAS_GONE = 125
+
+
+class Spawner:
+    """A thread that never ends, on which every child is forked.
+
+    The kernel delivers the parent-death signal when the *thread* that forked ends. trio's worker threads end after 10 s
+    without work, which would kill every child that was spawned from one.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name="engine-spawner", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run a function there and give its result. Not cancellable: a fork under way must be collected."""
+        token = trio.lowlevel.current_trio_token()
+        done = trio.Event()
+        results: list[T] = []
+        errors: list[OSError] = []
+
+        def work() -> None:
+            try:
+                results.append(function())
+            except OSError as error:
+                errors.append(error)
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        self._work.put(work)
+        with trio.CancelScope(shield=True):
+            await done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+@functools.cache
+def spawner() -> Spawner:
+    """The one spawner of this program."""
+    return Spawner()
+
+
+class Child:
+    """A running process that we have not reaped yet. Made by `spawn`; ended by `end`, which must be awaited."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: OutputReader) -> None:
+        self.pid = process.pid
+        self.start_ticks = start_ticks(process.pid)
+        self.returncode: int | None = None
+        self._process = process
+        self._output = output
+        self._pidfd = os.pidfd_open(process.pid)
+        self._exited = trio.Event()
+
+    @classmethod
+    async def spawn(cls, argv: Sequence[str], env: Mapping[str, str], log: RotatedLog) -> "Child":
+        """Start a process in a group of its own, its output going to `log`. `argv[0]` is an absolute path.
+
+        Raises OSError when not even our own interpreter can be started.
+        """
+        read_fd, write_fd = os.pipe()
+        shim = (sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()))
+
+        def fork() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(  # noqa: S603 - the engine is what this program is there to run
+                (*shim, *argv),
+                stdin=subprocess.DEVNULL,
+                stdout=write_fd,
+                stderr=write_fd,
+                env=dict(env),
+                process_group=0,
+            )
+
+        try:
+            process = await spawner().call(fork)
+        except BaseException:
+            os.close(read_fd)
+            raise
+        finally:
+            os.close(write_fd)
+        return cls(process, OutputReader(read_fd, log))
+
+    @property
+    def exited(self) -> bool:
+        """It has ended, whether reaped or not, as far as `wait` has seen."""
+        return self._exited.is_set()
+
+    def tail(self) -> tuple[str, ...]:
+        """The last lines it printed."""
+        return self._output.tail()
+
+    async def wait(self) -> None:
+        """Return when the process has ended; it is not reaped. For one task at a time."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+        self._exited.set()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group. Harmless after the end: the leader is a zombie until `end` reaps it."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    async def end(self, grace_seconds: float) -> int:
+        """TERM, then KILL after the grace, then reap: the exit status (negative for a signal). Shielded.
+
+        What the process left running in its group is killed with it, and its last output is read.
+        """
+        with trio.CancelScope(shield=True):
+            if not self.exited:
+                self.signal(signal.SIGTERM)
+                with trio.move_on_after(grace_seconds):
+                    await self.wait()
+            self.signal(signal.SIGKILL)
+            if not self.exited:
+                await self.wait()
+            returncode = self.returncode = self._process.wait()
+            os.close(self._pidfd)
+            await trio.to_thread.run_sync(self._output.finish)
+        return returncode
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None when it is not there.
+
+    With the pid it names a process for good (P4).
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])  # the name in brackets may hold anything, also brackets

@@ -1,0 +1,137 @@
+"""What a process prints: read as bytes for its whole life, kept in a rotated file and, the last lines, in memory (P7).
+
+A plain thread for each process does all of it, so that neither a slow disk nor a flood of output can hold up the loop,
+and a process can never block because nobody reads (its pipe holds 64 KiB). Must never parse lines for meaning: ready is
+what the engine answers, not what it prints.
+"""
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from pathlib import Path
+
+MAX_LINE_BYTES = 8 * 1024
+TAIL_LINES = 100
+TAIL_LINE_CHARS = 2_000
+READ_BYTES = 64 * 1024
+DRAIN_READS = 64  # after the exit: at most 4 MiB more; a grandchild may hold the pipe open and print for ever
+
+
+class LineSplitter:
+    """Cuts bytes into lines of at most `MAX_LINE_BYTES`, the same ones however the bytes were segmented."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that are now complete, without their ends."""
+        *whole, rest = (self._rest + data).split(b"\n")
+        lines: list[bytes] = []
+        for line in whole:
+            lines.extend(_cut(line) or [b""])
+        *full, self._rest = _cut(rest) or [b""]
+        return lines + full
+
+    def end(self) -> list[bytes]:
+        """The last line, if it was never ended."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+def _cut(line: bytes) -> list[bytes]:
+    return [line[start : start + MAX_LINE_BYTES] for start in range(0, len(line), MAX_LINE_BYTES)]
+
+
+class RotatedLog:
+    """A log file with a limit: at `max_bytes` it becomes `.1`, `.1` becomes `.2`, and the one after `keep` is dropped.
+
+    It is opened for each block and closed again: no descriptor is held for a model that is not loaded, several
+    processes of one model may write in turn, and a file removed by a person simply begins anew. A disk that
+    refuses does not hurt the process: the block is lost from the file and counted.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = 4 * 1024 * 1024, keep: int = 3) -> None:
+        self.path = path
+        self.lost_blocks = 0
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._lock = threading.Lock()
+
+    def append(self, block: str) -> None:
+        """Write a block of whole lines; rotate afterwards if the limit is reached."""
+        with self._lock:
+            try:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(block)
+                    size = file.tell()
+                if size >= self._max_bytes:
+                    self._rotate()
+            except OSError:
+                self.lost_blocks += 1
+
+    def _rotate(self) -> None:
+        for number in range(self._keep - 1, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                self._older(number).replace(self._older(number + 1))
+        self.path.replace(self._older(1))
+
+    def _older(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+
+class OutputReader:
+    """The thread that reads one process's pipe. Owns the pipe's read end."""
+
+    def __init__(self, pipe_fd: int, log: RotatedLog) -> None:
+        self._pipe_fd = pipe_fd
+        self._log = log
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._splitter = LineSplitter()
+        self._exited_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        os.set_blocking(pipe_fd, False)
+        self._thread = threading.Thread(target=self._run, name="engine-output", daemon=True)
+        self._thread.start()
+
+    def tail(self) -> tuple[str, ...]:
+        """The last lines, oldest first."""
+        return tuple(self._tail.copy())
+
+    def finish(self) -> None:
+        """The process is gone: read what still lies in the pipe, then end. Blocks for a moment; returns when done.
+
+        The pipe's own end is not waited for: a grandchild may hold it open.
+        """
+        os.eventfd_write(self._exited_fd, 1)
+        self._thread.join()
+        os.close(self._exited_fd)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe_fd, select.POLLIN)
+        poll.register(self._exited_fd, select.POLLIN)
+        while self._exited_fd not in {fd for fd, _ in poll.poll()}:
+            if self._read() == b"":
+                break
+        for _ in range(DRAIN_READS):
+            if not self._read():
+                break
+        self._keep(self._splitter.end())
+        os.close(self._pipe_fd)
+
+    def _read(self) -> bytes | None:
+        """What was read and kept: None when there is nothing now, b"" at the pipe's end."""
+        try:
+            data = os.read(self._pipe_fd, READ_BYTES)
+        except BlockingIOError:
+            return None
+        self._keep(self._splitter.feed(data))
+        return data
+
+    def _keep(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        text = b"\n".join(lines).decode("utf-8", "replace").replace("\r", "")
+        self._tail.extend(line[:TAIL_LINE_CHARS] for line in text.rsplit("\n", TAIL_LINES)[-TAIL_LINES:])
+        self._log.append(text + "\n")

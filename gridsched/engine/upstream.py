@@ -1,0 +1,230 @@
+"""HTTP to one process over its Unix socket: door 6. Owns the connection of one request, from connect to close.
+
+A new connection for every request (P3), because llama-server closes connections behind a stream without saying so and
+a pooled one may be dead. Nothing is ever sent twice. Payload is handed on as it arrives and never read; headers
+that speak of the connection, or of the engine's own idea of browsers, stay here.
+"""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+import trio
+
+from gridsched.core.ids import InstanceId
+from gridsched.engine.http1 import NotHttp, ResponseReader
+from gridsched.ports import UpstreamFailure, UpstreamFailureKind
+
+READ_BYTES = 64 * 1024
+MAX_SLOTS_ANSWER_BYTES = 8 * 1024 * 1024
+SLOTS_TIMEOUT_SECONDS = 5.0
+BACKLOG_RETRY_SECONDS = 0.005
+
+# Hop-by-hop (RFC 9110, section 7.6.1), and what the front says itself. The engine's open CORS policy is dropped too.
+_DROPPED_HEADERS = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"server",
+        b"date",
+    )
+)
+
+Endpoint = Callable[[InstanceId], Path | None]
+"""Where a process listens; None when it is not there."""
+
+
+class SocketAnswer:
+    """An engine's answer on its own connection. Implements `ports.EngineAnswer`."""
+
+    def __init__(self, connection: socket.socket, reader: ResponseReader, first: bytes) -> None:
+        if reader.head is None:
+            raise ValueError("an answer begins with its head")
+        self._connection = connection
+        self._reader = reader
+        self._first = first
+        self._status = reader.head.status
+        named = {part.strip().lower() for value in reader.head.values(b"connection") for part in value.split(b",")}
+        self._headers = tuple(
+            (name, value)
+            for name, value in reader.head.headers
+            if name not in _DROPPED_HEADERS and name not in named and not name.startswith(b"access-control-")
+        )
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._status
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Names in lower case, hop-by-hop ones removed."""
+        return self._headers
+
+    async def receive(self) -> bytes:
+        """The next bytes of the body as they came, b"" at its end. Raises UpstreamFailure. Always a checkpoint."""
+        await trio.lowlevel.checkpoint()
+        payload, self._first = self._first, b""
+        while not payload and not self._reader.done:
+            payload = await _read(self._connection, self._reader)
+        return payload
+
+
+class SocketUpstream:
+    """Implements `ports.Upstream` for the processes that `endpoint` knows."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    @asynccontextmanager
+    async def request(
+        self, instance_id: InstanceId, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes
+    ) -> AsyncIterator[SocketAnswer]:
+        """Send one request; the block's exit closes the connection at once, also when it is cancelled.
+
+        Raises UpstreamFailure. The caller's headers are sent as they are; only the framing is ours.
+        """
+        path = self._endpoint(instance_id)
+        if path is None:
+            raise UpstreamFailure(UpstreamFailureKind.CONNECT, f"instance {instance_id} is not running")
+        async with open_answer(path, method, target, headers, body) as answer:
+            yield answer
+
+    async def busy_slots(self, instance_id: InstanceId) -> int:
+        """How many slots the engine itself says are busy. Raises UpstreamFailure."""
+        answered = None
+        with trio.move_on_after(SLOTS_TIMEOUT_SECONDS):
+            async with self.request(instance_id, "GET", "/slots", (), b"") as answer:
+                answered = answer.status, await read_all(answer, MAX_SLOTS_ANSWER_BYTES)
+        if answered is None:
+            raise UpstreamFailure(UpstreamFailureKind.BROKEN, f"no slots within {SLOTS_TIMEOUT_SECONDS:g} s")
+        return _count_busy(*answered)
+
+
+@asynccontextmanager
+async def open_answer(
+    path: Path, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes
+) -> AsyncIterator[SocketAnswer]:
+    """One request to the socket at `path`. Raises UpstreamFailure; closes the connection at the block's exit."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        await _connect(connection, path)
+        await _send(connection, _request_bytes(method, target, headers, body))
+        reader = ResponseReader(method)
+        payload = b""
+        while reader.head is None:
+            payload = await _read(connection, reader)
+        yield SocketAnswer(connection, reader, payload)
+    finally:
+        connection.close()
+
+
+async def read_all(answer: SocketAnswer, max_bytes: int) -> bytes:
+    """A small answer whole. Raises UpstreamFailure, also when it is longer than `max_bytes`."""
+    parts: list[bytes] = []
+    total = 0
+    while part := await answer.receive():
+        parts.append(part)
+        total += len(part)
+        if total > max_bytes:
+            raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"an answer is longer than {max_bytes} bytes")
+    return b"".join(parts)
+
+
+async def _connect(connection: socket.socket, path: Path) -> None:
+    """A Unix socket connects at once, or not at all: EAGAIN means that the engine's backlog is full."""
+    while True:
+        try:
+            connection.connect(str(path))
+        except BlockingIOError:
+            await trio.sleep(BACKLOG_RETRY_SECONDS)
+        except OSError as error:
+            message = f"the engine does not take connections ({error.strerror})"
+            raise UpstreamFailure(UpstreamFailureKind.CONNECT, message) from error
+        else:
+            return
+
+
+def _request_bytes(method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n".encode()]
+    lines.extend(b"%s: %s\r\n" % header for header in headers)
+    if body or method not in ("GET", "HEAD"):
+        lines.append(b"Content-Length: %d\r\n" % len(body))
+    lines.append(b"\r\n")
+    lines.append(body)
+    return b"".join(lines)
+
+
+async def _send(connection: socket.socket, data: bytes) -> None:
+    """Send everything, unless the engine answers or hangs up before it has read it all.
+
+    Both are found out by reading: an early refusal may lie in the connection that the engine has already closed.
+    """
+    rest = _send_some(connection, memoryview(data))
+    if not rest:
+        return
+    async with trio.open_nursery() as nursery:
+
+        async def watch_for_answer() -> None:
+            await trio.lowlevel.wait_readable(connection)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch_for_answer)
+        while rest:
+            await trio.lowlevel.wait_writable(connection)
+            rest = _send_some(connection, rest)
+        nursery.cancel_scope.cancel()
+
+
+def _send_some(connection: socket.socket, data: memoryview) -> memoryview:
+    """What is left to send; nothing when the engine has hung up."""
+    try:
+        while data:
+            data = data[connection.send(data) :]
+    except BlockingIOError:
+        return data
+    except OSError:
+        return memoryview(b"")
+    return data
+
+
+async def _read(connection: socket.socket, reader: ResponseReader) -> bytes:
+    """Wait for bytes and return the payload in them, which may be none. Raises UpstreamFailure."""
+    while True:
+        try:
+            data = connection.recv(READ_BYTES)
+            break
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(connection)
+        except OSError as error:
+            message = f"the engine broke the connection off ({error.strerror})"
+            raise UpstreamFailure(UpstreamFailureKind.BROKEN, message) from error
+    if not data:
+        if reader.end():
+            return b""
+        where = "before it answered" if reader.head is None else "in mid-answer"
+        raise UpstreamFailure(UpstreamFailureKind.BROKEN, f"the engine closed the connection {where}")
+    try:
+        return reader.feed(data)
+    except NotHttp as error:
+        raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"the engine did not speak HTTP: {error}") from error
+
+
+def _count_busy(status: int, body: bytes) -> int:
+    try:
+        slots = json.loads(body)
+        if status == HTTPStatus.OK:
+            return sum(1 for slot in slots if slot["is_processing"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, "the engine's list of slots cannot be read") from error
+    raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"the engine answered {status} when asked for its slots")
