@@ -9,23 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridsched.library.projectors import is_projector
 from gridsched.library.read import Unreadable
 from gridsched.library.shards import SUFFIX, ModelFile, first_part, is_later_part, read_model, stem_of
-from gridsched.vram.header import Header
 
 MAX_DEPTH = 6  # the hub's cache needs five: models--X--Y/snapshots/REVISION/FOLDER/FILE
 MAX_FOLDERS = 5_000
 MAX_FILES = 2_000
 """Bounds on one scan, so that `dirs: [/]` ends. A library of 2000 models takes about a minute to read."""
 
-PROJECTOR_ARCHITECTURE = "clip"
-
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
     """A model found in a folder. `problem` says why it cannot be served (then `file` is None).
 
-    `publisher` and `repo` are "" where the folders do not tell. `projector` is the vision companion beside it.
+    `publisher` and `repo` are "" where the folders do not tell.
     """
 
     path: Path
@@ -33,7 +31,6 @@ class Indexed:
     publisher: str = ""
     repo: str = ""
     file: ModelFile | None = None
-    projector: Path | None = None
     problem: str | None = None
 
 
@@ -66,7 +63,6 @@ def scan_folders(folders: Sequence[Path]) -> Index:
     """Read every model under these folders. What cannot be looked at becomes a note."""
     notes: list[str] = []
     models: dict[tuple[str, str, str], Indexed] = {}
-    projectors: list[tuple[Path, Header]] = []
     seen: set[Path] = set()
     for root in folders:
         for path in _gguf_files(root, notes):
@@ -77,17 +73,9 @@ def scan_folders(folders: Sequence[Path]) -> Index:
                 continue  # the same file by another link
             seen.add(real)
             found = _read(root, path)
-            if found.file is not None and is_projector(found.file.header):
-                projectors.append((path, found.file.header))
-            else:
+            if found.file is None or not is_projector(found.file.header):
                 _keep_newest(models, found, notes)
-    return Index(tuple(_with_projector(found, projectors) for found in models.values()), tuple(notes))
-
-
-def is_projector(header: Header) -> bool:
-    """Whether a file is a vision or audio companion, which is never a model by itself (F7)."""
-    metadata = header.metadata
-    return metadata.get("general.architecture") == PROJECTOR_ARCHITECTURE or metadata.get("general.type") == "mmproj"
+    return Index(tuple(models.values()), tuple(notes))
 
 
 def _read(root: Path, path: Path) -> Indexed:
@@ -120,23 +108,6 @@ def _keep_newest(models: dict[tuple[str, str, str], Indexed], found: Indexed, no
     models[key] = newest
     dropped = found if newest is other else other
     notes.append(f"{dropped.path} is not served: {newest.path} has the same name and is newer.")
-
-
-def _with_projector(found: Indexed, projectors: Sequence[tuple[Path, Header]]) -> Indexed:
-    """Attach the companion in the same folder whose output is as wide as the model's input; F16 before others."""
-    if found.file is None:
-        return found
-    metadata = found.file.header.metadata
-    width = metadata.get(f"{metadata.get('general.architecture')}.embedding_length")
-    fitting = [
-        path
-        for path, header in projectors
-        if path.parent == found.path.parent and header.metadata.get("clip.vision.projection_dim", -1) == width
-    ]
-    if not fitting:
-        return found
-    best = min(fitting, key=lambda path: ("-f16" not in path.name.lower(), path.name))
-    return Indexed(found.path, found.stem, found.publisher, found.repo, found.file, best)
 
 
 def _gguf_files(root: Path, notes: list[str]) -> Iterator[Path]:

@@ -7,7 +7,7 @@ import pytest
 
 from gridsched.library import scan
 from gridsched.library.scan import Index, Indexed, scan_folders, usual_folders
-from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
+from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, write_model, write_split
 
 
 def by_stem(index: Index) -> dict[str, Indexed]:
@@ -51,21 +51,11 @@ def test_a_split_set_is_one_model_and_a_broken_one_names_the_part(tmp_path: Path
     assert found["headless"].problem == "headless-00001-of-00002.gguf: the file is not there"
 
 
-def test_a_projector_is_a_companion_and_no_model(tmp_path: Path) -> None:
-    """It goes with the models of its folder whose input is as wide as its output; F16 before others (F7)."""
-    write_model(tmp_path / "one" / "chat.gguf")
-    write_model(tmp_path / "one" / "mmproj-BF16.gguf", PROJECTOR, PROJECTOR_TENSORS)
-    wanted = write_model(tmp_path / "one" / "mmproj-F16.gguf", PROJECTOR, PROJECTOR_TENSORS)
-    write_model(tmp_path / "two" / "alone.gguf")
-    write_model(tmp_path / "three" / "chat3.gguf")
-    write_model(
-        tmp_path / "three" / "mmproj.gguf", {**PROJECTOR, "clip.vision.projection_dim": WIDTH * 2}, PROJECTOR_TENSORS
-    )
-    found = by_stem(scan_folders([tmp_path]))
-    assert set(found) == {"chat", "alone", "chat3"}
-    assert found["chat"].projector == wanted
-    assert found["alone"].projector is None
-    assert found["chat3"].projector is None
+def test_a_projector_is_no_model(tmp_path: Path) -> None:
+    """Whatever it is called, its header tells (F7)."""
+    write_model(tmp_path / "chat.gguf")
+    write_model(tmp_path / "eyes.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    assert set(by_stem(scan_folders([tmp_path]))) == {"chat"}
 
 
 def test_publisher_and_repository_come_from_the_folders(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Vision and audio companions of models (`mmproj` files): never models themselves (F7).
+
+Owns how one is known and which one goes with a model that lies beside it. Reads files through `shards`; blocks.
+"""
+
+from pathlib import Path
+
+from gridsched.library.read import Unreadable
+from gridsched.library.shards import SUFFIX, ModelFile, read_model
+from gridsched.ports import Capability
+from gridsched.vram.header import Header
+
+NAME_PART = "mmproj"  # how every publisher names them
+_ENCODERS = (
+    (Capability.VISION, "clip.has_vision_encoder", True),  # files from before the key are for pictures
+    (Capability.AUDIO, "clip.has_audio_encoder", False),
+)
+
+
+def is_projector(header: Header) -> bool:
+    """Whether a file is a companion."""
+    metadata = header.metadata
+    return metadata.get("general.architecture") == "clip" or metadata.get("general.type") == "mmproj"
+
+
+def projector_capabilities(header: Header) -> frozenset[Capability]:
+    """What a model can take with it: pictures, sound."""
+    return frozenset(word for word, key, default in _ENCODERS if header.metadata.get(key, default) is True)
+
+
+def read_projector(path: Path) -> ModelFile:
+    """The companion that a person named. Raises Unreadable, also for a file that is an ordinary model."""
+    file = read_model(path)
+    if not is_projector(file.header):
+        raise Unreadable("it is a model, not a projector")
+    return file
+
+
+def projector_beside(model: ModelFile) -> ModelFile | None:
+    """The companion in the model's folder, F16 before others; None where no file there fits.
+
+    One fits when its output is as wide as the model's input. Files that do not say so (early LLaVA) are not guessed at.
+    """
+    metadata = model.header.metadata
+    width = metadata.get(f"{metadata.get('general.architecture')}.embedding_length")
+    try:
+        beside = sorted(model.path.parent.iterdir())
+    except OSError:
+        return None  # a folder that gives up a file by name and does not list them
+    fitting = []
+    for path in beside:
+        name = path.name.lower()
+        if NAME_PART in name and name.endswith(SUFFIX):
+            try:
+                file = read_projector(path)
+            except Unreadable:
+                continue  # one that is damaged is not this model's fault
+            widths = [file.header.metadata.get(f"clip.{kind}.projection_dim") for kind in ("vision", "audio")]
+            if width is not None and width in widths:
+                fitting.append(file)
+    return min(fitting, key=lambda file: ("-f16" not in file.path.name.lower(), file.path.name), default=None)

@@ -1,0 +1,89 @@
+"""Every name that is to be served, with the file behind it: what a person configured, then what the folders hold.
+
+Owns the marriage of the two. A file that is configured is not listed a second time under its own name, but is still
+found by it. Blocks while it reads: the caller makes the call in a thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridsched.library.names import file_words
+from gridsched.library.projectors import is_projector, projector_beside, read_projector
+from gridsched.library.read import Unreadable
+from gridsched.library.scan import Index, Indexed, scan_folders
+from gridsched.library.shards import ModelFile, first_part, read_model, stem_of
+from gridsched.ports import ModelEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One served name before it is planned. `problem` says why its file cannot be used (then `file` is None).
+
+    `words` are what the file itself is called, see `names`.
+    """
+
+    entry: ModelEntry
+    words: tuple[str, ...]
+    file: ModelFile | None = None
+    projector: ModelFile | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """All sources in the order in which they are served, and sentences about what was passed over."""
+
+    sources: tuple[Source, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_library(entries: Sequence[ModelEntry], folders: Sequence[Path]) -> Library:
+    """Scan the folders and read every configured file. Never raises for what a file is like."""
+    return gather(entries, scan_folders(folders))
+
+
+def gather(entries: Sequence[ModelEntry], index: Index) -> Library:
+    """Put what is configured first, and leave out of the index what it already serves."""
+    origins = {found.path.resolve(): found for found in index.models}
+    sources = [_configured(entry, origins) for entry in entries]
+    notes = list(index.notes)
+    taken = {source.entry.name for source in sources}
+    served = {first_part(entry.path).resolve() for entry in entries}
+    for real, found in origins.items():
+        if real in served:
+            continue
+        source = _indexed(found)
+        if source.entry.name in taken:
+            notes.append(f"{found.path} is not served: {source.entry.name} is configured with another file.")
+            continue
+        sources.append(source)
+    return Library(tuple(sources), tuple(notes))
+
+
+def _configured(entry: ModelEntry, origins: dict[Path, Indexed]) -> Source:
+    path = first_part(entry.path)
+    found = origins.get(path.resolve())
+    words = file_words(path, stem_of(path), found.publisher, found.repo) if found else file_words(path, stem_of(path))
+    try:
+        file = read_model(path)
+    except Unreadable as error:
+        return Source(entry, words, problem=f"{path}: {error}")
+    if is_projector(file.header):
+        return Source(entry, words, problem=f"{path}: it is a projector (mmproj), which goes with a model, not a model")
+    if entry.mmproj is None:
+        return Source(entry, words, file, projector_beside(file))
+    try:
+        return Source(entry, words, file, read_projector(entry.mmproj))
+    except Unreadable as error:
+        return Source(entry, words, problem=f"mmproj {entry.mmproj}: {error}")
+
+
+def _indexed(found: Indexed) -> Source:
+    """An index entry is served as it is, under `publisher/repo/file`, or under its file's name where that is all."""
+    name = "/".join(word for word in (found.publisher, found.repo, found.stem) if word)
+    entry = ModelEntry(name, found.path)
+    words = file_words(found.path, found.stem, found.publisher, found.repo)
+    if found.file is None:
+        return Source(entry, words, problem=f"{found.path}: {found.problem}")
+    return Source(entry, words, found.file, projector_beside(found.file))

@@ -1,0 +1,108 @@
+"""What is served: the configured names first, then what the folders hold, each with its file or a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from gridsched.library.projectors import projector_capabilities
+from gridsched.library.sources import Source, read_library
+from gridsched.ports import Capability, ModelEntry
+from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
+
+
+def one(entry: ModelEntry) -> Source:
+    """The source of a single configured model."""
+    (source,) = read_library([entry], []).sources
+    return source
+
+
+def test_configured_models_come_first_and_their_files_only_once(tmp_path: Path) -> None:
+    """Two names over one file are two models (P1); the index adds what nobody configured."""
+    path = write_model(tmp_path / "a" / "b" / "m.gguf")
+    write_model(tmp_path / "other.gguf")
+    link = tmp_path / "elsewhere"
+    link.symlink_to(path)
+    library = read_library([ModelEntry("one", path), ModelEntry("two", link)], [tmp_path])
+    assert [source.entry.name for source in library.sources] == ["one", "two", "other"]
+    assert "a/b/m" in library.sources[0].words
+    assert library.notes == ()
+
+
+def test_an_indexed_model_is_called_by_its_whole_origin(tmp_path: Path) -> None:
+    """Publisher and repository are part of the name where the folders tell them."""
+    write_model(tmp_path / "pub" / "repo" / "m.v2.gguf")
+    (source,) = read_library([], [tmp_path]).sources
+    assert source.entry.name == "pub/repo/m.v2"
+    assert set(source.words) == {"m.v2", "m.v2.gguf", "pub/m.v2", "pub/repo", "pub/repo/m.v2", "pub/repo/m.v2.gguf"}
+
+
+def test_a_configured_name_keeps_an_indexed_one_out(tmp_path: Path) -> None:
+    """One name, one file; the other is said."""
+    wanted = write_model(tmp_path / "x" / "wanted.gguf")
+    other = write_model(tmp_path / "y" / "m.gguf")
+    library = read_library([ModelEntry("m", wanted)], [tmp_path / "y"])
+    assert [source.entry.path for source in library.sources] == [wanted]
+    assert library.notes == (f"{other} is not served: m is configured with another file.",)
+
+
+def test_a_set_may_be_named_by_any_of_its_files(tmp_path: Path) -> None:
+    """The second part leads to the first, and the index does not list the set again (F2)."""
+    parts = write_split(tmp_path, "m", 3)
+    library = read_library([ModelEntry("big", parts[1])], [tmp_path])
+    (source,) = library.sources
+    assert source.file is not None
+    assert source.file.path == parts[0]
+    assert {"m", "m-00001-of-00003.gguf"} <= set(source.words)
+
+
+def test_a_file_that_is_gone_keeps_its_name_and_has_its_reason(tmp_path: Path) -> None:
+    """Listed with a sentence that names the file (F11)."""
+    path = tmp_path / "gone.gguf"
+    assert one(ModelEntry("gone", path)).problem == f"{path}: the file is not there"
+    assert one(ModelEntry("folder", tmp_path)).problem == f"{tmp_path}: it is a folder, not a file"
+
+
+def test_a_projector_goes_with_the_model_it_fits(tmp_path: Path) -> None:
+    """The one beside the model whose output is as wide as the model's input; F16 before others; damaged ones aside."""
+    model = write_model(tmp_path / "one" / "chat.gguf")
+    write_model(tmp_path / "one" / "mmproj-BF16.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    wanted = write_model(tmp_path / "one" / "mmproj-F16.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    (tmp_path / "one" / "mmproj-a.gguf").write_bytes(b"x" * 50)
+    wider = {**PROJECTOR, "clip.vision.projection_dim": 2 * WIDTH}
+    other = write_model(tmp_path / "two" / "chat2.gguf")
+    named = write_model(tmp_path / "two" / "mmproj.gguf", wider, PROJECTOR_TENSORS)
+    assert one(ModelEntry("a", model)).projector is not None
+    assert one(ModelEntry("b", other)).projector is None
+    chosen = one(ModelEntry("c", other, mmproj=named)).projector
+    assert chosen is not None
+    assert chosen.path == named
+    indexed = {source.entry.name: source for source in read_library([], [tmp_path / "one"]).sources}
+    assert set(indexed) == {"chat", "mmproj-a"}
+    assert indexed["mmproj-a"].problem is not None
+    assert indexed["chat"].projector is not None
+    assert indexed["chat"].projector.path == wanted
+
+
+def test_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: Path) -> None:
+    """Both ways, naming the file (F7)."""
+    model = write_model(tmp_path / "m.gguf")
+    projector = write_model(tmp_path / "p.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    assert (one(ModelEntry("p", projector)).problem or "").startswith(f"{projector}: it is a projector")
+    assert one(ModelEntry("m", model, mmproj=model)).problem == f"mmproj {model}: it is a model, not a projector"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, {Capability.VISION}),
+        ({"clip.has_audio_encoder": True}, {Capability.VISION, Capability.AUDIO}),
+        ({"clip.has_vision_encoder": False, "clip.has_audio_encoder": True}, {Capability.AUDIO}),
+    ],
+)
+def test_a_projector_says_what_it_brings(tmp_path: Path, keys: dict[str, bool], expected: set[Capability]) -> None:
+    """Pictures, sound, or both; old files, which do not say, are for pictures."""
+    metadata = {"general.architecture": "clip", "clip.vision.projection_dim": WIDTH, **keys}
+    write_model(tmp_path / "mmproj.gguf", metadata, PROJECTOR_TENSORS)
+    source = one(ModelEntry("m", write_model(tmp_path / "m.gguf")))
+    assert source.projector is not None
+    assert projector_capabilities(source.projector.header) == expected
