@@ -8,6 +8,7 @@ from gridsched.library.projectors import projector_capabilities
 from gridsched.library.sources import Source, read_library
 from gridsched.ports import Capability, ModelEntry
 from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
+from tests.support.gguf_header import Value
 
 
 def one(entry: ModelEntry) -> Source:
@@ -101,7 +102,7 @@ def test_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: 
 )
 def test_a_projector_says_what_it_brings(tmp_path: Path, keys: dict[str, bool], expected: set[Capability]) -> None:
     """Pictures, sound, or both; old files, which do not say, are for pictures."""
-    metadata = {"general.architecture": "clip", "clip.vision.projection_dim": WIDTH, **keys}
+    metadata: dict[str, Value] = {"general.architecture": "clip", "clip.vision.projection_dim": WIDTH, **keys}
     write_model(tmp_path / "mmproj.gguf", metadata, PROJECTOR_TENSORS)
     source = one(ModelEntry("m", write_model(tmp_path / "m.gguf")))
     assert source.projector is not None
