@@ -1,0 +1,290 @@
+"""What a stranger can know of the scheduler from its events and commands alone.
+
+Owns the reconstruction that every checker reads: jobs, grants, processes, readings. It is written without looking at
+the scheduler's own books, so that a mistake there cannot hide here. It judges nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gridsched.core.commands import ArmTimer, Command, GrantStep, RejectJob, StartInstance, StopInstance
+from gridsched.core.events import (
+    DeviceRead,
+    DevicesChanged,
+    DrainBegan,
+    Event,
+    GrantReturned,
+    InstanceExited,
+    InstanceReady,
+    JobAbandoned,
+    JobEnded,
+    JobSubmitted,
+    MemoryReleased,
+    ModelsChanged,
+    PolicyChanged,
+    SlotSettled,
+    StepEnded,
+)
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.job import Job, JobClass, OutcomeKind
+from gridsched.core.model import DeviceSpec, ModelSpec
+from gridsched.core.policy import Policy
+
+LONG_AGO = float("-inf")
+
+
+@dataclass(slots=True, eq=False)
+class JobNote:
+    """A job from its arrival to its end. `progress_at`: the later of its arrival and its last step's end."""
+
+    job: Job
+    arrived_at: float
+    progress_at: float
+    steps_done: int = 0
+    deaths: int = 0
+    grant: "GrantNote | None" = None
+    first_granted_at: float | None = None
+    ended: str = ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it wants a grant."""
+        return not self.ended and self.grant is None
+
+
+@dataclass(slots=True, eq=False)
+class GrantNote:
+    """A grant until its slot is free again. `over`: its job has ended or gone on, only the slot is still taken."""
+
+    id: GrantId
+    job: JobNote
+    instance: "InstanceNote"
+    step: int
+    at: float
+    over: bool = False
+    stalled: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class InstanceNote:
+    """A process from its start until its memory is back. `for_class`: the highest class that waited for it then."""
+
+    start: StartInstance
+    started_at: float
+    for_class: JobClass | None
+    state: str = "starting"  # starting, ready, stopping, exited
+    ready_at: float = LONG_AGO
+    stopped_at: float = LONG_AGO
+    served: bool = False
+    suspect: bool = False
+    used_at: float = LONG_AGO
+    chatted_at: float = LONG_AGO
+    slots: dict[GrantId, GrantNote] = field(default_factory=dict)
+    held: dict[DeviceName, int] = field(default_factory=dict)
+
+    @property
+    def model(self) -> ModelName:
+        """Its model."""
+        return self.start.model
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that nobody holds."""
+        return self.start.option.parallel - len(self.slots)
+
+    def needs(self, device: DeviceName) -> int:
+        """What was reserved for it on a device."""
+        return dict(self.start.option.need_bytes).get(device, 0)
+
+
+class Book:
+    """The state of the world as the scheduler was told it, and of the scheduler as it said."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.policy = Policy()
+        self.devices: dict[DeviceName, DeviceSpec] = {}
+        self.models: dict[ModelName, ModelSpec] = {}
+        self.jobs: dict[JobId, JobNote] = {}
+        self.closed: dict[JobId, JobNote] = {}
+        self.grants: dict[GrantId, GrantNote] = {}
+        self.instances: dict[InstanceId, InstanceNote] = {}
+        self.readings: dict[DeviceName, DeviceRead] = {}
+        self.tail_from: dict[DeviceName, float] = {}
+        self.failed_at: dict[ModelName, float] = {}
+        self.shrunk_at = LONG_AGO
+        self.timer_at: float | None = None
+        self.draining = False
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def waiting(self) -> Iterator[JobNote]:
+        """Jobs that want a grant, oldest first."""
+        return (note for note in self.jobs.values() if note.grant is None)
+
+    def living(self) -> Iterator[InstanceNote]:
+        """Processes that are not known to be gone."""
+        return (one for one in self.instances.values() if one.state != "exited")
+
+    def instance_of(self, model: ModelName) -> InstanceNote | None:
+        """The living process of a model, if there is one."""
+        return next((one for one in self.living() if one.model == model), None)
+
+    def open_instance(self, model: ModelName) -> InstanceNote | None:
+        """A ready process of a model that nobody has a reason to spare."""
+        one = self.instance_of(model)
+        return one if one is not None and one.state == "ready" and not one.suspect else None
+
+    def starved_for(self, note: JobNote) -> float:
+        """Seconds without progress."""
+        return self.now - note.progress_at
+
+    def interactive_mode(self, device: DeviceName) -> str:
+        """Why the device is surely in interactive mode at this moment, "" where it may not be."""
+        for one in self.living():
+            if device not in one.start.option.devices:
+                continue
+            for grant in one.slots.values():
+                if not grant.over and not grant.job.job.job_class.is_low:
+                    return f"job {grant.job.job.id} runs there"
+            if one.state == "starting" or (one.state == "ready" and not one.suspect):
+                for note in self.waiting():
+                    if note.job.model == one.model and not note.job.job_class.is_low and not note.job.warm_only:
+                        return f"job {note.job.id} waits for {one.model} there"
+        return "the tail after a chat" if self.now < self.tail_until(device) - 1e-6 else ""
+
+    def tail_until(self, device: DeviceName) -> float:
+        """When the tail after the last chat on a device ends."""
+        return self.tail_from.get(device, LONG_AGO) + self.policy.interactive_cooldown_seconds
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def hear(self, event: Event, now: float) -> None:
+        """Note what has happened outside."""
+        self.now = now
+        self._hear_of_jobs(event)
+        self._hear_of_world(event)
+
+    def _hear_of_jobs(self, event: Event) -> None:
+        match event:
+            case JobSubmitted(job):
+                self.jobs[job.id] = JobNote(job, self.now, self.now)
+            case JobAbandoned(job_id):
+                self._close(job_id, "abandoned")
+            case GrantReturned(grant_id):
+                self._end_step(grant_id, None, settled=True, over="returned")
+            case StepEnded(grant_id, outcome):
+                self._end_step(grant_id, outcome.kind, settled=True)
+            case JobEnded(grant_id, outcome, settled):
+                self._end_step(grant_id, outcome.kind, settled=settled, over=outcome.kind.value)
+            case SlotSettled(grant_id):
+                self._free_slot(grant_id)
+
+    def _hear_of_world(self, event: Event) -> None:
+        match event:
+            case InstanceReady(instance_id):
+                one = self.instances[instance_id]
+                if one.state == "starting":
+                    one.state, one.ready_at = "ready", self.now
+            case InstanceExited(instance_id, failure):
+                self._exit(self.instances[instance_id], failed=failure is not None)
+            case MemoryReleased(instance_id):
+                self.instances.pop(instance_id, None)
+            case DeviceRead():
+                self._read(event)
+            case DevicesChanged(devices):
+                self.devices = {device.name: device for device in devices}
+            case ModelsChanged(models):
+                self.models = {model.name: model for model in models}
+            case PolicyChanged(policy):
+                self.policy = policy
+            case DrainBegan():
+                self.draining = True
+
+    def _end_step(self, grant_id: GrantId, kind: OutcomeKind | None, *, settled: bool, over: str = "") -> None:
+        grant = self.grants.get(grant_id)
+        if grant is None:
+            return
+        note, instance = grant.job, grant.instance
+        grant.over = True
+        if note.grant is grant:
+            note.grant = None
+            note.progress_at = self.now
+        if kind is OutcomeKind.DONE:
+            note.steps_done = max(note.steps_done, grant.step)
+            instance.served = True
+        note.deaths += kind in (OutcomeKind.ENGINE_DIED, OutcomeKind.STALLED)
+        if kind is OutcomeKind.STALLED:
+            grant.stalled = instance.suspect = True
+        if kind is OutcomeKind.ENGINE_DIED:
+            instance.suspect = True
+        if kind is not None:
+            self._mark_use(instance, note)
+        if over:
+            self._close(note.job.id, over)
+        if settled:
+            self._free_slot(grant_id)
+
+    def _mark_use(self, instance: InstanceNote, note: JobNote) -> None:
+        """A step that ran has ended: the tail and the last use begin now."""
+        instance.used_at = self.now
+        if not note.job.job_class.is_low:
+            instance.chatted_at = self.now
+            for device in instance.start.option.devices:
+                self.tail_from[device] = self.now
+
+    def _free_slot(self, grant_id: GrantId) -> None:
+        grant = self.grants.pop(grant_id, None)
+        if grant is not None:
+            grant.instance.slots.pop(grant_id, None)
+
+    def _close(self, job_id: JobId, how: str) -> None:
+        note = self.jobs.pop(job_id, None)
+        if note is not None:
+            note.ended = how
+            self.closed[job_id] = note
+
+    def _exit(self, one: InstanceNote, *, failed: bool) -> None:
+        if failed:
+            self.failed_at[one.model] = self.now
+        one.state = "exited"
+        self.shrunk_at = self.now
+        for grant in one.slots.values():
+            if grant.over:
+                self.grants.pop(grant.id, None)
+        one.slots.clear()
+
+    def _read(self, read: DeviceRead) -> None:
+        self.readings[read.device] = read
+        for instance_id, held in read.held:
+            if instance_id in self.instances:
+                self.instances[instance_id].held[read.device] = held
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def note(self, command: Command) -> None:
+        """Note what the scheduler has asked for."""
+        match command:
+            case GrantStep(grant):
+                job, instance = self.jobs.get(grant.job_id), self.instances.get(grant.instance_id)
+                if job is not None and instance is not None:
+                    note = GrantNote(grant.id, job, instance, grant.step, self.now)
+                    job.grant = self.grants[grant.id] = instance.slots[grant.id] = note
+                    job.first_granted_at = self.now if job.first_granted_at is None else job.first_granted_at
+                    instance.used_at = self.now
+                    if not job.job.job_class.is_low:
+                        instance.chatted_at = self.now
+            case RejectJob(job_id, rejection):
+                self._close(job_id, rejection.code.value)
+            case StartInstance(instance_id, model):
+                wanted = [note.job.job_class for note in self.waiting() if note.job.model == model]
+                self.instances[instance_id] = InstanceNote(command, self.now, min(wanted, default=None))
+            case StopInstance(instance_id):
+                if one := self.instances.get(instance_id):
+                    if one.state != "exited":
+                        one.state = "stopping"
+                    one.stopped_at = self.shrunk_at = self.now
+            case ArmTimer(at):
+                self.timer_at = at
+            case _:
+                pass

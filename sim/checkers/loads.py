@@ -1,0 +1,118 @@
+"""S6a, S6c, L6 at every start; R1, R3, R4, R4a at every stop."""
+
+from gridsched.core.commands import Command, StartInstance, StopInstance
+from gridsched.core.ids import DeviceName
+from gridsched.core.job import JobClass
+from sim.checkers.book import LONG_AGO, InstanceNote, JobNote
+from sim.checkers.checker import Checker
+
+CLOSE = 1e-6
+
+
+class Loads(Checker):
+    """Loads happen once, a few at a time and for somebody; what stands is taken down for somebody only."""
+
+    def decided(self, command: Command) -> None:
+        """Judge a start or a stop."""
+        if isinstance(command, StartInstance):
+            self._judge_start(command)
+        elif isinstance(command, StopInstance):
+            one = self.book.instances.get(command.instance_id)
+            if one is not None and one.state == "ready" and not one.suspect:
+                self._judge_stop(one, command.reason)
+
+    # --- starts -------------------------------------------------------------------------------------------------------
+
+    def _judge_start(self, start: StartInstance) -> None:
+        other = self.book.instance_of(start.model)
+        if other is not None:
+            self.broken("S6c", f"{start.model} is loaded while instance {other.start.instance_id} is {other.state}")
+        wanting = [note for note in self.book.waiting() if note.job.model == start.model]
+        loaders = [note for note in wanting if not note.job.warm_only]
+        spec = self.book.models.get(start.model)
+        if not loaders and not (spec and spec.pinned):
+            self.broken("S9", f"{start.model} is loaded although nobody waits who may cause a load")
+        low = all(note.job.job_class.is_low for note in loaders)
+        loading = [one for one in self.book.living() if one.state == "starting"]
+        same = [one for one in loading if self._is_low(one) == low and (one.for_class or JobClass.BATCH).is_low == low]
+        if same:
+            kind = "low" if low else "interactive"
+            self.broken("L6", f"a second {kind} load begins ({start.model}) while {same[0].model} is loading")
+        if low:
+            self._judge_low_start(start)
+
+    def _is_low(self, one: InstanceNote) -> bool:
+        """Whether no chat waits for a load."""
+        return not any(note.job.model == one.model and not note.job.job_class.is_low for note in self.book.waiting())
+
+    def _judge_low_start(self, start: StartInstance) -> None:
+        """S6a: a low load leaves what a chat could load with, where it could at this moment."""
+        taken = dict(start.option.need_bytes)
+        for note in self.book.waiting():
+            spec = self.book.models.get(note.job.model)
+            if note.job.job_class.is_low or note.job.warm_only or spec is None or self.book.instance_of(spec.name):
+                continue
+            fits = [option for option in spec.options if self._fits(dict(option.need_bytes), {})]
+            after = [option for option in spec.options if self._fits(dict(option.need_bytes), taken)]
+            if fits and not after:
+                self.broken("S6a", f"low load of {start.model} takes what chat {note.job.id} needs for {spec.name}")
+
+    def _fits(self, need: dict[DeviceName, int], taken: dict[DeviceName, int]) -> bool:
+        return all(want <= self._free(device) - taken.get(device, 0) for device, want in need.items())
+
+    def _free(self, device: DeviceName) -> int:
+        """What is surely free to plan with: usable less the larger of reservation and holding of everyone there."""
+        spec, read = self.book.devices.get(device), self.book.readings.get(device)
+        if spec is None or read is None:
+            return 0
+        here = [one for one in self.book.instances.values() if device in one.start.option.devices]
+        ours = sum(max(one.needs(device), one.held.get(device, 0)) for one in here)
+        external = max(0, read.used_bytes - sum(held for _, held in read.held))
+        return read.total_bytes - spec.headroom_bytes - external - ours
+
+    # --- stops --------------------------------------------------------------------------------------------------------
+
+    def _judge_stop(self, one: InstanceNote, reason: str) -> None:
+        """A sound process is stopped: for being idle, for its model being gone, or for somebody who needs room."""
+        spec = self.book.models.get(one.model)
+        if spec is None or self.book.draining:
+            return
+        name = f"instance {one.start.instance_id} of {one.model}"
+        wanting = [note for note in self.book.waiting() if note.job.model == one.model]
+        idle = self.book.now - max(one.used_at, one.ready_at)
+        if spec.idle_ttl_seconds is not None and idle >= spec.idle_ttl_seconds - CLOSE and not wanting:
+            return
+        claimants = self._claimants(one)
+        if not claimants:
+            if not self._pressed(one):
+                self.broken("R3", f"{name} is stopped ({reason}) and nobody waits for room")
+            return
+        if spec.pinned:
+            self.broken("R1", f"{name} is pinned and stopped ({reason})")
+        if all(note.job.job_class.is_low for note in claimants):
+            self._judge_low_stop(one, name, wanting)
+
+    def _claimants(self, one: InstanceNote) -> list[JobNote]:
+        """Those who wait for a model that is not there, and may evict."""
+        return [
+            note
+            for note in self.book.waiting()
+            if note.job.model != one.model
+            and not note.job.warm_only
+            and not note.job.no_evict
+            and (there := self.book.models.get(note.job.model)) is not None
+            and any(set(option.devices) & set(one.start.option.devices) for option in there.options)
+            and self.book.open_instance(note.job.model) is None
+        ]
+
+    def _pressed(self, one: InstanceNote) -> bool:
+        """Whether a device of it may be in a pressure state (R6a)."""
+        return any(self._free(device) < 0 for device in one.start.option.devices)
+
+    def _judge_low_stop(self, one: InstanceNote, name: str, wanting: list[JobNote]) -> None:
+        """Only low work gains by this stop."""
+        if self.book.now - one.chatted_at < self.book.policy.hot_window_seconds - CLOSE:
+            self.broken("R1", f"{name} is hot and stopped for low work")
+        young = self.book.now - one.ready_at < self.book.policy.min_residency_seconds - CLOSE
+        if young and wanting and (one.for_class or JobClass.BATCH).is_low and one.ready_at > LONG_AGO:
+            self.broken("R4a", f"{name} is stopped for low work {self.book.now - one.ready_at:.1f}s after its load")

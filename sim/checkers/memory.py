@@ -1,0 +1,48 @@
+"""L1 and L3: no decision to load takes more than is usable, whatever the scheduler believes."""
+
+from gridsched.core.commands import Command, StartInstance
+from gridsched.core.ids import DeviceName
+from sim.checkers.checker import Checker
+
+
+class Memory(Checker):
+    """At every start: what is reserved and what is asked for, against what the last reading leaves us."""
+
+    def decided(self, command: Command) -> None:
+        """Judge a start."""
+        if not isinstance(command, StartInstance):
+            return
+        spec = self.book.models.get(command.model)
+        if command.instance_id in self.book.instances:
+            self.broken("L1", f"instance {command.instance_id} is started twice")
+        if spec is None or command.option.key not in {option.key for option in spec.options}:
+            self.broken("L1", f"{command.model} is started with an option that its ladder has not")
+        for device, need in command.option.need_bytes:
+            self._judge(command, device, need)
+
+    def _judge(self, command: StartInstance, device: DeviceName, need: int) -> None:
+        spec, read = self.book.devices.get(device), self.book.readings.get(device)
+        if spec is None or read is None:
+            self.broken("L1", f"{command.model} is started on {device}, of which nothing is known")
+            return
+        here = [one for one in self.book.instances.values() if device in one.start.option.devices]
+        reserved = sum(self._least(one.needs(device), one.held.get(device), served=one.served) for one in here)
+        ours = sum(one.held.get(device, 0) for one in here)
+        external = max(0, read.used_bytes - ours)
+        usable = read.total_bytes - spec.headroom_bytes - external
+        if reserved + need > usable:
+            sums = f"{reserved} reserved + {need} needed > {usable} usable"
+            self.broken("L1", f"{command.model} is started on {device} although {sums}")
+        untaken = sum(
+            max(0, self._least(one.needs(device), one.held.get(device), served=one.served) - one.held.get(device, 0))
+            for one in here
+            if one.state != "exited"
+        )
+        free = read.total_bytes - read.used_bytes - untaken
+        if need > free:
+            self.broken("L3", f"{command.model} needs {need} on {device}, {free} are free and not promised")
+
+    @staticmethod
+    def _least(need: int, held: int | None, *, served: bool) -> int:
+        """The least that may stand for a process: its estimate, or what it holds once it has served (L2)."""
+        return min(need, held) if served and held is not None else need
