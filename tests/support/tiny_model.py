@@ -1,7 +1,7 @@
 """A chat model of 0.3 MB that llama-server loads in a moment: for tests that need a real engine and no real answers.
 
-The same bytes every time. What it writes is nonsense, but printable, and it never ends by itself: an answer is exactly as
-long as `max_tokens` says.
+The same bytes every time. What it writes is nonsense, but printable, and it never ends by itself: an answer is exactly
+as long as `max_tokens` says.
 """
 
 from pathlib import Path

