@@ -1,0 +1,156 @@
+"""Everything beside the data plane: health, metrics, status, the decision log. A Quart application on trio.
+
+Owns these routes and the shape of their errors. Must never be on the path of an inference request.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+import trio
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent
+from quart import Response, request
+from quart.asgi import ASGIHTTPConnection
+from quart.wrappers import Request
+from quart_trio import QuartTrio
+from quart_trio.asgi import TrioASGIHTTPConnection
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
+
+from gridsched.api.health import deep, health, status
+from gridsched.api.origin import foreign
+from gridsched.api.problems import Problem, RequestError, invalid, method_not_allowed, not_found
+from gridsched.api.seat import House
+from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
+from gridsched.runtime.decisions import DecisionLog, Line
+
+LONGEST_BODY_BYTES = 64 * 1024
+"""No route here takes a body; this bounds what is read before the refusal."""
+
+
+class Connection(TrioASGIHTTPConnection):
+    """quart-trio's, with hypercorn's idle timer kept alive.
+
+    Theirs cancels the request as soon as hypercorn says `http.disconnect`, which it does during the last send and
+    before it arms the idle timer again: idle connections then never end, and each holds the server's shutdown for its
+    full grace. Here a disconnect that comes after the last body message changes nothing.
+    """
+
+    _last_sent = False
+
+    async def handle_messages(self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable) -> None:  # type: ignore[override]  # trio's form of asyncio's method
+        """Read until the client has gone, and end the request if its answer is still to come."""
+        await ASGIHTTPConnection.handle_messages(self, request, receive)
+        if not self._last_sent:
+            nursery.cancel_scope.cancel()
+
+    async def _send_response(self, send: ASGISendCallable, response: Any) -> None:
+        async def noting(message: ASGISendEvent) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                self._last_sent = True
+            await send(message)
+
+        await super()._send_response(noting, response)
+
+
+def build(house: House) -> QuartTrio:
+    """The application. Called inside trio, when the server begins to serve."""
+    app = QuartTrio("gridsched.api.admin", static_folder=None)
+    app.asgi_http_class = Connection
+    app.config["RESPONSE_TIMEOUT"] = None  # the default cuts every stream after 60 s without a word
+    app.config["MAX_CONTENT_LENGTH"] = LONGEST_BODY_BYTES
+    app.url_map.merge_slashes = False  # a redirect would turn a POST into a GET
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
+    _add_errors(app, house)
+    _add_routes(app, house)
+    return app
+
+
+def _add_routes(app: QuartTrio, house: House) -> None:
+    began = trio.current_time()
+
+    @app.get("/health")
+    async def get_health() -> Response:
+        told = health(house, began)
+        if request.args.get("deep") not in {"1", "true"}:
+            return _json(told)
+        told["deep"] = checked = await deep(house)
+        return _json(told, 503 if checked["status"] == "failed" else 200)
+
+    @app.get("/metrics")
+    async def get_metrics() -> Response:
+        content_type, text = house.observer.exposition(request.headers.get("Accept", ""))
+        return Response(text, content_type=content_type)
+
+    @app.get("/api/status")
+    async def get_status() -> Response:
+        return _json(status(house))
+
+    @app.get("/api/events")
+    async def get_events() -> Response:
+        decisions = house.runtime.log
+        since = _since(request.headers.get("Last-Event-ID") or request.args.get("since", "0"), decisions.last_seq)
+        lines = _kept(decisions, since) if request.args.get("follow") == "0" else _followed(decisions, since)
+        headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
+        response = Response(lines, content_type=EVENT_STREAM.decode(), headers=headers)
+        response.timeout = None
+        return response
+
+
+def _add_errors(app: QuartTrio, house: House) -> None:
+    @app.before_request
+    async def refuse_foreign() -> Response | None:
+        named = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in request.headers}
+        problem = foreign(named, house.settings.host)
+        return _problem(problem) if problem is not None else None
+
+    @app.errorhandler(RequestError)
+    async def refuse(error: RequestError) -> Response:
+        return _problem(error.problem)
+
+    @app.errorhandler(HTTPException)
+    async def explain(error: HTTPException) -> Response:
+        match error:
+            case NotFound():
+                return _problem(not_found(request.path))
+            case MethodNotAllowed(valid_methods=methods):
+                return _problem(method_not_allowed(request.method, request.path, sorted(methods or ())))
+            case InternalServerError():
+                return _problem(Problem("internal", "an error of this server; its log has the details"))
+        return _problem(Problem("invalid_request", str(error.description), passed_status=error.code))
+
+
+# --- the decision log as events ---------------------------------------------------------------------------------------
+
+
+def _since(text: str, last_seq: int) -> int:
+    """The number after which lines are wanted; one from an earlier run of the server means all. Raises RequestError."""
+    if not text.isascii() or not text.isdigit():
+        raise invalid(f"{text!r} is not the number of a line", "since")
+    seq = int(text[:20])
+    return seq if seq <= last_seq else 0
+
+
+async def _kept(decisions: DecisionLog, since: int) -> AsyncIterator[bytes]:
+    for seq, line in decisions.since(since):
+        yield _event(seq, line)
+
+
+async def _followed(decisions: DecisionLog, since: int) -> AsyncIterator[bytes]:
+    following = cast("AsyncGenerator[tuple[int, Line]]", decisions.follow(since))  # closed here, not by the collector
+    async with aclosing(following) as lines:
+        async for seq, line in lines:
+            yield _event(seq, line)
+
+
+def _event(seq: int, line: object) -> bytes:
+    return b"id: %d\ndata: %s\n\n" % (seq, msgspec.json.encode(line, enc_hook=str))
+
+
+def _json(fields: object, code: int = 200) -> Response:
+    return Response(msgspec.json.encode(fields), code, content_type="application/json")
+
+
+def _problem(problem: Problem) -> Response:
+    headers = {name.decode(): value.decode("latin-1") for name, value in problem.head()}
+    return Response(problem.body(), problem.status, headers)

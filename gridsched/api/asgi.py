@@ -1,0 +1,175 @@
+"""The bare ASGI path for `/v1`: between hypercorn and the handlers, with no framework on it.
+
+Owns reading a request whole, noticing that its client has gone, and the last message of an answer. What breaks if it is
+changed: hypercorn says `http.disconnect` during the last send and before it arms its idle timer again, so that send
+must lie outside the watcher's scope, or idle connections never time out; and an answer to a body that was not read
+dead-locks or resets the connection, so a body that is too long is read to its end and dropped.
+"""
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import trio
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
+
+from gridsched.api import models
+from gridsched.api.exchange import Exchange, send_problem, send_whole
+from gridsched.api.inference import Inference
+from gridsched.api.origin import foreign
+from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
+from gridsched.api.seat import House
+from gridsched.core.job import JobKind
+
+log = logging.getLogger(__name__)
+
+POSTS: Final[Mapping[str, JobKind]] = {
+    "/v1/chat/completions": JobKind.CHAT,
+    "/v1/completions": JobKind.COMPLETION,
+    "/v1/embeddings": JobKind.EMBEDDINGS,
+}
+MODELS = "/v1/models"
+LONGEST_REQUEST_ID = 128
+DROPPED_BODIES = 16
+"""How many times the longest body is read and dropped before an upload that does not end is cut off."""
+
+
+class AsgiExchange:
+    """Implements `exchange.Exchange` on an ASGI connection."""
+
+    def __init__(self, scope: HTTPScope, send: ASGISendCallable, body: bytes) -> None:
+        self.method = scope["method"]
+        self.path = scope["path"]
+        self.body = body
+        self.headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            self.headers.setdefault(name, value)
+        self.request_id = _request_id(self.headers.get(b"x-request-id", b""))
+        self.started = False
+        self._send = send
+
+    async def send_start(self, status: int, headers: Sequence[Header]) -> None:
+        """Send the head."""
+        self.started = True
+        named = [*headers, (b"x-request-id", self.request_id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": named})
+
+    async def send_body(self, data: bytes) -> None:
+        """Send body bytes."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self) -> None:
+        """The last message."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class DataPlane:
+    """The ASGI application for everything under `/v1`."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._inference = Inference(house)
+
+    async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Answer one request."""
+        body = await _read_body(receive, self._house.settings.max_body_bytes)
+        if body is None:
+            return  # the client left while it was still sending
+        exchange = AsgiExchange(scope, send, b"" if isinstance(body, Problem) else body)
+        whole = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, receive, nursery.cancel_scope)
+            if isinstance(body, Problem):
+                await send_problem(exchange, body)
+                whole = True
+            else:
+                whole = await self._answer(exchange)
+            nursery.cancel_scope.cancel()
+        if whole:
+            await exchange.finish()
+
+    async def _answer(self, exchange: Exchange) -> bool:
+        """Route one request; a bug of ours is a 500 and one traceback in the log."""
+        try:
+            if (problem := foreign(exchange.headers, self._house.settings.host)) is not None:
+                await send_problem(exchange, problem)
+                return True
+            return await self._route(exchange)
+        except Exception:
+            log.exception("a request to %s failed", exchange.path)
+            if exchange.started:
+                return False
+            await send_problem(exchange, Problem("internal", "an error of this server; its log has the details"))
+            return True
+
+    async def _route(self, exchange: Exchange) -> bool:
+        kind = POSTS.get(exchange.path)
+        if kind is not None:
+            if exchange.method == "POST":
+                return await self._inference.serve(exchange, kind)
+            return await _other_method(exchange, ("POST",))
+        if exchange.path == MODELS or exchange.path.startswith(MODELS + "/"):
+            if exchange.method in {"GET", "HEAD"}:
+                return await self._models(exchange)
+            return await _other_method(exchange, ("GET", "HEAD"))
+        await send_problem(exchange, not_found(exchange.path))
+        return True
+
+    async def _models(self, exchange: Exchange) -> bool:
+        """The list, or one model by any of its names; ids may contain slashes."""
+        catalog = self._house.runtime.parts.catalog
+        snapshot = self._house.runtime.snapshot()
+        name = exchange.path.removeprefix(MODELS).removeprefix("/")
+        model = catalog.resolve(name) if name else None
+        if name and model is None:
+            await send_problem(exchange, unknown_model(name, catalog.closest(name)))
+            return True
+        content = models.listing(catalog, snapshot) if model is None else models.one(model, snapshot)
+        await send_whole(exchange, 200, [(b"content-type", b"application/json")], content)
+        return True
+
+
+async def _other_method(exchange: Exchange, allowed: Sequence[str]) -> bool:
+    """OPTIONS asks which methods there are; any other is not one of them."""
+    if exchange.method == "OPTIONS":
+        await exchange.send_start(204, [(b"allow", ", ".join((*allowed, "OPTIONS")).encode())])
+    else:
+        await send_problem(exchange, method_not_allowed(exchange.method, exchange.path, (*allowed, "OPTIONS")))
+    return True
+
+
+async def _read_body(receive: ASGIReceiveCallable, longest: int) -> bytes | Problem | None:
+    """The whole body, a 413 for one that is too long, None when the client leaves before its end."""
+    parts: list[bytes] = []
+    length = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        part = message.get("body", b"")
+        length += len(part)
+        if length <= longest:
+            parts.append(part)
+        else:
+            parts.clear()
+        if not message.get("more_body", False) or length > longest * DROPPED_BODIES:
+            break
+    if length > longest:
+        return Problem("request_too_large", f"the body is longer than {longest} bytes, the longest that is taken")
+    return b"".join(parts)
+
+
+async def _watch(receive: ASGIReceiveCallable, scope: trio.CancelScope) -> None:
+    """End the request when its client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _request_id(given: bytes) -> str:
+    """The client's own, if it is short and printable, else a new one."""
+    text = given.decode("latin-1")
+    if 0 < len(text) <= LONGEST_REQUEST_ID and text.isascii() and text.isprintable():
+        return text
+    return f"req-{secrets.token_hex(8)}"

@@ -1,0 +1,150 @@
+"""Door 1: bytes and headers become an `InferenceRequest`, or a `RequestError` that says what is wrong with them.
+
+Reads only what this server needs (model, class, stream, our own members); the rest of the body stays opaque. Knows no
+model and no framework: whether the model exists is door 2's question.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from gridsched.api.members import BadBody, Member, members
+from gridsched.api.problems import Problem, RequestError, invalid
+from gridsched.core.job import JobClass, JobKind
+
+CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
+SERVICE_TIERS: Final[Mapping[str, JobClass]] = {"priority": JobClass.INTERACTIVE, "flex": JobClass.BACKGROUND}
+MAX_WAIT_SECONDS = 30 * 24 * 3600.0
+"""A longest wait longer than a month is a mistake in the unit."""
+
+_REQUIRED: Final[Mapping[JobKind, tuple[str, str]]] = {
+    JobKind.CHAT: ("messages", "["),
+    JobKind.COMPLETION: ("prompt", '"['),
+    JobKind.EMBEDDINGS: ("input", '"['),
+}
+"""What each kind cannot do without, and how its value may begin."""
+
+_READ = frozenset({"model", "stream", "x_class", "gridsched", "service_tier"})
+
+T = TypeVar("T")
+
+
+class Wishes(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The body's `gridsched` member. `quality` and `ttl` are part of its public form and decide nothing here."""
+
+    job_class: str | None = msgspec.field(name="class", default=None)
+    max_wait_ms: float | None = None
+    warm_only: bool | None = None
+    no_evict: bool | None = None
+    quality: msgspec.Raw = msgspec.Raw(b"null")
+    ttl: msgspec.Raw = msgspec.Raw(b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """A request that has been understood as far as scheduling it needs.
+
+    `model` is what the client asked for, "" for the default. `job_class` is by header or body, `tier_class` by
+    `service_tier`; None where the channel is silent. `members` are the spans of the body's top level.
+    """
+
+    kind: JobKind
+    model: str
+    job_class: JobClass | None
+    tier_class: JobClass | None
+    stream: bool
+    max_wait_seconds: float | None
+    warm_only: bool
+    no_evict: bool
+    body: bytes
+    members: tuple[Member, ...]
+
+
+def decode(kind: JobKind, headers: Mapping[bytes, bytes], body: bytes) -> InferenceRequest:
+    """Understand a request. `headers` have names in lower case. Raises RequestError."""
+    if headers.get(b"content-encoding", b"identity").lower() not in {b"", b"identity"}:
+        raise RequestError(Problem("unsupported_media_type", "a body that is compressed is not understood"))
+    try:
+        spans = members(body)
+    except BadBody as error:
+        raise invalid(str(error)) from None
+    fields = {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
+    _check_required(kind, spans, body)
+    wishes = _field(fields, "gridsched", Wishes) or Wishes()
+    return InferenceRequest(
+        kind=kind,
+        model=(_field(fields, "model", str) or "").strip(),
+        job_class=_asked_class(headers, fields, wishes),
+        tier_class=_tier_class(fields),
+        stream=kind is not JobKind.EMBEDDINGS and bool(_field(fields, "stream", bool)),
+        max_wait_seconds=_max_wait(headers, wishes),
+        warm_only=bool(wishes.warm_only),
+        no_evict=bool(wishes.no_evict),
+        body=body,
+        members=spans,
+    )
+
+
+def _field(fields: Mapping[str, bytes], key: str, kind: type[T]) -> T | None:
+    """One member's value, None where it is absent or null. Raises RequestError for another type."""
+    raw = fields.get(key, b"null")
+    if raw == b"null":
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise invalid(f"{key}: {str(error).replace('`', '')}", key) from None
+
+
+def _check_required(kind: JobKind, spans: tuple[Member, ...], body: bytes) -> None:
+    """What the engine could not do without is refused here, before any load. Raises RequestError."""
+    key, beginnings = _REQUIRED[kind]
+    span = next((member for member in spans if member.key == key), None)
+    if span is None:
+        raise invalid(f"{key} is missing", key)
+    if chr(body[span.value_start]) not in beginnings:
+        raise invalid(f"{key} must be {'an array' if beginnings == '[' else 'a string or an array'}", key)
+
+
+def _asked_class(headers: Mapping[bytes, bytes], fields: Mapping[str, bytes], wishes: Wishes) -> JobClass | None:
+    """The first that is given: header, the other header, `x_class`, `gridsched.class`. Raises RequestError."""
+    for name in (b"x-class", b"x-gridcore-class"):
+        if word := headers.get(name, b"").decode("latin-1").strip():
+            return _class(word, name.decode())
+    if asked := _field(fields, "x_class", str):
+        return _class(asked, "x_class")
+    return _class(wishes.job_class, "gridsched.class") if wishes.job_class else None
+
+
+def _class(word: str, channel: str) -> JobClass:
+    known = CLASS_WORDS.get(word.lower())
+    if known is None:
+        raise invalid(f"{channel}: {word!r} is no class; there are {', '.join(CLASS_WORDS)}", channel, "invalid_class")
+    return known
+
+
+def _tier_class(fields: Mapping[str, bytes]) -> JobClass | None:
+    """OpenAI's `service_tier`. Its other words are for the engine to judge."""
+    try:
+        return SERVICE_TIERS.get(_field(fields, "service_tier", str) or "")
+    except RequestError:
+        return None
+
+
+def _max_wait(headers: Mapping[bytes, bytes], wishes: Wishes) -> float | None:
+    """Seconds, from milliseconds in the header or the body. Raises RequestError."""
+    channel, given = "gridsched.max_wait_ms", wishes.max_wait_ms
+    if text := headers.get(b"x-max-wait-ms", b"").decode("latin-1").strip():
+        channel = "x-max-wait-ms"
+        try:
+            given = float(text)
+        except ValueError:
+            raise invalid(f"{channel}: {text!r} is not a number of milliseconds", channel) from None
+    if given is None:
+        return None
+    seconds = given / 1000
+    if not 0 <= seconds <= MAX_WAIT_SECONDS:  # false for NaN too
+        raise invalid(f"{channel}: must be between 0 and {MAX_WAIT_SECONDS * 1000:.0f} milliseconds", channel)
+    return seconds

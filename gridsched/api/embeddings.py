@@ -1,0 +1,250 @@
+"""Embeddings (S3): a request's inputs in chunks, each chunk one step, and one assembled answer in input order.
+
+Owns the cutting, the checking and the joining. Inputs and vectors stay raw slices of JSON: neither is ever turned into
+Python numbers or text. Must never answer with fewer vectors than there were inputs, nor with one that is not finite.
+"""
+
+import base64
+import binascii
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import trio
+
+from gridsched.api.decode import InferenceRequest
+from gridsched.api.exchange import send_whole
+from gridsched.api.members import Member
+from gridsched.api.problems import Header, Problem, RequestError, invalid
+from gridsched.api.reply import CollectedReply
+from gridsched.api.seat import Seat
+from gridsched.api.splice import OURS, splice
+from gridsched.core.job import OutcomeKind
+
+MAX_INPUTS = 2048
+"""OpenAI's limit."""
+
+HTTP_OK, BAD_REQUEST, SERVER_ERROR = 200, 400, 500
+TOO_LARGE_WORDS = b"too large to process"
+"""What llama-server says, with a 500, of an input that is longer than its physical batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a request is run: raw inputs, and the range of inputs that each step takes."""
+
+    body: bytes
+    members: tuple[Member, ...]
+    model: str
+    inputs: tuple[bytes, ...]
+    chunks: tuple[range, ...]
+    removed: frozenset[str]
+
+    def chunk_body(self, chunk: range) -> bytes:
+        """The body of one step. A request that is one step keeps its input's own bytes."""
+        replaced = {"model": msgspec.json.encode(self.model)}
+        if len(self.chunks) > 1:
+            replaced["input"] = b"[" + b",".join(self.inputs[chunk.start : chunk.stop]) + b"]"
+        return splice(self.body, self.members, replaced=replaced, removed=self.removed)
+
+
+class _Item(msgspec.Struct):
+    index: int
+    embedding: msgspec.Raw
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Item]
+    usage: _Usage = msgspec.field(default_factory=_Usage)
+
+
+_answers = msgspec.json.Decoder(_Answer)
+_list = msgspec.json.Decoder(list[msgspec.Raw])
+_tokens = msgspec.json.Decoder(list[int])
+
+
+# --- before: cutting --------------------------------------------------------------------------------------------------
+
+
+def plan(request: InferenceRequest, model: str, chunk: int) -> Plan:
+    """Cut a request into steps of `chunk` inputs. Raises RequestError."""
+    raw = {member.key: request.body[member.value_start : member.end] for member in request.members}
+    encoding = raw.get("encoding_format", b"null")
+    if encoding not in {b"null", b'"float"', b'"base64"'}:
+        raise invalid('encoding_format must be "float" or "base64"', "encoding_format")
+    inputs = split_inputs(raw["input"])
+    chunks = tuple(range(start, min(start + chunk, len(inputs))) for start in range(0, len(inputs), chunk))
+    removed = (
+        OURS | {"encoding_format"} if encoding == b"null" else OURS
+    )  # null is float, which the engine does not know
+    return Plan(request.body, request.members, model, inputs, chunks, removed)
+
+
+def split_inputs(raw: bytes) -> tuple[bytes, ...]:
+    """The inputs as raw JSON: a text, token numbers (one input), or a list of either. Raises RequestError."""
+    if raw.startswith(b'"'):
+        _check_text(raw, "input")
+        return (raw,)
+    items = tuple(bytes(item) for item in _list.decode(raw))
+    if not items:
+        raise invalid("input is empty", "input")
+    if all(item[:1] in b"-0123456789" for item in items):
+        _check_tokens(raw, "input")
+        return (raw,)
+    if len(items) > MAX_INPUTS:
+        raise invalid(f"input has {len(items)} items; at most {MAX_INPUTS} are taken in one request", "input")
+    kinds = {item[:1] for item in items}
+    if kinds not in ({b'"'}, {b"["}):
+        raise invalid("input must be texts only, or lists of token numbers only", "input")
+    check = _check_text if kinds == {b'"'} else _check_tokens
+    for index, item in enumerate(items):
+        check(item, f"input[{index}]")
+    return items
+
+
+def _check_text(raw: bytes, where: str) -> None:
+    if raw == b'""':
+        raise invalid(f"{where} is an empty text", "input")
+
+
+def _check_tokens(raw: bytes, where: str) -> None:
+    try:
+        tokens = _tokens.decode(raw)
+    except msgspec.ValidationError:
+        raise invalid(f"{where} is not a list of token numbers", "input") from None
+    if not tokens:
+        raise invalid(f"{where} is empty", "input")
+
+
+# --- after: checking and joining --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """What one step gave: raw vectors in input order, and its tokens."""
+
+    raw: tuple[bytes, ...]
+    prompt_tokens: int
+    total_tokens: int
+
+
+def read_vectors(content: bytes, count: int) -> Vectors:
+    """The vectors of one engine's answer to `count` inputs. Raises RequestError: 502 for what cannot be passed on."""
+    try:
+        answer = _answers.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if b"nan" in content.lower() or b"inf" in content.lower():
+            raise _not_finite() from None
+        raise _unusable(f"the engine's embeddings cannot be read: {error}") from None
+    ordered: list[bytes] = [b""] * count
+    for item in answer.data:
+        if 0 <= item.index < count:
+            ordered[item.index] = bytes(item.embedding)
+    if len(answer.data) != count or not all(ordered):
+        raise _unusable(f"the engine gave {len(answer.data)} vectors for {count} inputs")
+    if not all(map(_is_finite, ordered)):
+        raise _not_finite()
+    return Vectors(tuple(ordered), answer.usage.prompt_tokens, answer.usage.total_tokens)
+
+
+def _is_finite(raw: bytes) -> bool:
+    """Whether a raw vector holds numbers only. The engine writes a NaN as null; in base64 the sum of all shows it."""
+    if not raw.startswith(b'"'):
+        return b"null" not in raw
+    try:
+        return math.isfinite(sum(array("f", base64.b64decode(raw[1:-1].replace(b"\\/", b"/"), validate=True))))
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _not_finite() -> RequestError:
+    return RequestError(Problem("nan_embedding", "the engine's vector holds a value that is no number", "input"))
+
+
+def _unusable(message: str) -> RequestError:
+    return RequestError(Problem("upstream_error", message))
+
+
+def assemble(model: str, parts: Iterable[Vectors]) -> bytes:
+    """One OpenAI-shaped answer, indexed through all steps, with the usage summed."""
+    steps = tuple(parts)
+    raws = (raw for step in steps for raw in step.raw)
+    items = b",".join(b'{"object":"embedding","index":%d,"embedding":%s}' % pair for pair in enumerate(raws))
+    usage = (sum(step.prompt_tokens for step in steps), sum(step.total_tokens for step in steps))
+    name = msgspec.json.encode(model)
+    tail = b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (name, *usage)
+    return b'{"object":"list","data":[' + items + tail
+
+
+def refused(status: int, content: bytes, chunk: range, *, alone: bool) -> Problem:
+    """An engine's refusal of one step: its own bytes if the step was all there was, else naming the inputs."""
+    if TOO_LARGE_WORDS in content:
+        status = BAD_REQUEST
+    code = "invalid_request" if status < SERVER_ERROR else "upstream_error"
+    if alone:
+        return Problem(code, _message(content), "input", passed_status=status, passed_body=content)
+    first, last = chunk.start, chunk.stop - 1
+    message = f"inputs {first} to {last}: {_message(content)}"
+    return Problem(code, message, "input", detail={"inputs": [first, last]}, passed_status=status)
+
+
+def _message(content: bytes) -> str:
+    """The sentence in an engine's error body, else the body itself."""
+    try:
+        return str(msgspec.json.decode(content)["error"]["message"])
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
+        return content.decode("utf-8", "replace")
+
+
+# --- the exchange -----------------------------------------------------------------------------------------------------
+
+
+async def answer(seat: Seat, plan: Plan) -> bool:
+    """Run the steps one after the other and send the one answer. Always whole."""
+    done: list[Vectors] = []
+    while True:
+        grant = await seat.grant()
+        if isinstance(grant, Problem):
+            return await _refuse(seat, grant)
+        chunk, reply = plan.chunks[len(done)], CollectedReply()
+        outcome = await seat.run(grant, plan.chunk_body(chunk), reply)
+        if outcome.kind is OutcomeKind.ENGINE_DIED:
+            seat.ticket.step_ended(replace(outcome, answered=False))  # nothing of it has reached the client
+            continue
+        stalled = outcome.kind is not OutcomeKind.DONE
+        result = seat.broken(grant, outcome) if stalled else _read(reply, chunk, alone=len(plan.chunks) == 1)
+        if isinstance(result, Problem):
+            seat.ticket.end(outcome)
+            return await _refuse(seat, result)
+        done.append(result)
+        if len(done) == len(plan.chunks):
+            seat.ticket.end(outcome)
+            return await _send(seat, HTTP_OK, [(b"content-type", b"application/json")], assemble(plan.model, done))
+        seat.ticket.step_ended(outcome)
+
+
+def _read(reply: CollectedReply, chunk: range, *, alone: bool) -> Vectors | Problem:
+    if reply.status != HTTP_OK:
+        return refused(reply.status, reply.content, chunk, alone=alone)
+    try:
+        return read_vectors(reply.content, len(chunk))
+    except RequestError as error:
+        return error.problem
+
+
+async def _refuse(seat: Seat, problem: Problem) -> bool:
+    return await _send(seat, problem.status, problem.head(), problem.body())
+
+
+async def _send(seat: Seat, status: int, headers: Sequence[Header], body: bytes) -> bool:
+    seat.began_answering(trio.current_time())
+    await send_whole(seat.exchange, status, [*seat.headers(), *headers], body)
+    seat.tally.code = status
+    return True

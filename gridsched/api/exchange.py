@@ -1,0 +1,55 @@
+"""One request and its answer, as the handlers see them: a small Protocol, so that they know no server and no framework.
+
+A handler reads the request, sends a head once and then body bytes, and returns whether the answer is whole. The last
+message of an answer is the server's to send, after the handler and its watcher have ended.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gridsched.api.problems import Header, Problem
+
+
+class Exchange(Protocol):
+    """A request that has been read whole, and the way back to its client."""
+
+    @property
+    def method(self) -> str:
+        """In upper case."""
+
+    @property
+    def path(self) -> str:
+        """Without query, percent-decoded."""
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """Names in lower case; of a repeated one the first."""
+
+    @property
+    def body(self) -> bytes:
+        """All of it."""
+
+    @property
+    def request_id(self) -> str:
+        """The client's `X-Request-Id`, or ours."""
+
+    @property
+    def started(self) -> bool:
+        """Whether a head has been sent."""
+
+    async def send_start(self, status: int, headers: Sequence[Header]) -> None:
+        """Send the head, once. `X-Request-Id` is added here."""
+
+    async def send_body(self, data: bytes) -> None:
+        """Send body bytes, after the head."""
+
+
+async def send_whole(exchange: Exchange, status: int, headers: Sequence[Header], body: bytes) -> None:
+    """A head and a body of known length."""
+    await exchange.send_start(status, [*headers, (b"content-length", b"%d" % len(body))])
+    await exchange.send_body(body)
+
+
+async def send_problem(exchange: Exchange, problem: Problem, headers: Sequence[Header] = ()) -> None:
+    """An error before any byte of an answer (H1)."""
+    await send_whole(exchange, problem.status, [*headers, *problem.head()], problem.body())

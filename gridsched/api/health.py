@@ -1,0 +1,190 @@
+"""`GET /health` and `GET /api/status`: alive and able are two things (H4).
+
+Reads a snapshot; only the deep check does more: one real request to each loaded model, as an ordinary background job,
+so that it takes nothing from a chat.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import trio
+
+from gridsched import __version__
+from gridsched.api.reply import CollectedReply
+from gridsched.api.seat import House
+from gridsched.api.steps import run_step
+from gridsched.core.commands import Rejection
+from gridsched.core.ids import ModelName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import Job, JobClass, JobKind, OutcomeKind
+from gridsched.core.snapshot import Snapshot
+from gridsched.ports import Capability, CatalogModel
+
+DEEP_SECONDS = 30.0
+"""How long the deep check waits for a slot and an answer, all models at once."""
+
+_PROBES: Mapping[Capability, tuple[JobKind, str, bytes]] = {
+    Capability.EMBEDDING: (JobKind.EMBEDDINGS, "/v1/embeddings", b'{"input":"a"}'),
+    Capability.COMPLETION: (JobKind.COMPLETION, "/v1/completions", b'{"prompt":"a","max_tokens":1}'),
+    Capability.CHAT: (
+        JobKind.CHAT,
+        "/v1/chat/completions",
+        b'{"messages":[{"role":"user","content":"a"}],"max_tokens":1}',
+    ),
+}
+"""The smallest real request for what a model can do, the cheapest first."""
+
+
+def health(house: House, began: float) -> dict[str, object]:
+    """What the contract says of /health. `began` is the clock when the front began to serve."""
+    runtime = house.runtime
+    snapshot = runtime.snapshot()
+    engine = runtime.parts.engine.info()
+    reasons = _why_not(house)
+    running = [view for view in snapshot.instances if view.slots_busy]
+    return {
+        "status": "ok",
+        "can_serve": not reasons,
+        "reasons": reasons,
+        "version": __version__,
+        "uptime_s": round(trio.current_time() - began, 3),
+        "loaded_models": _in_state(snapshot, InstanceState.READY, InstanceState.DRAINING),
+        "loading": _in_state(snapshot, InstanceState.STARTING),
+        "busy": {"requests": sum(snapshot.running.values()), "models": sorted({view.model for view in running})},
+        "draining": runtime.draining,
+        "boot": {"phase": "draining" if runtime.draining else "ready", "ready": not runtime.draining, "error": None},
+        "engine": {"ok": engine.ok, "version": engine.version, "backend": engine.backend, "problem": engine.problem},
+        "devices": [
+            {
+                "name": info.spec.name,
+                "label": info.label,
+                "backend": info.backend.value,
+                "total_bytes": info.spec.total_bytes,
+            }
+            for info in runtime.parts.monitor.devices()
+        ],
+        "models_indexed": len(runtime.parts.catalog.models()),
+    }
+
+
+def _why_not(house: House) -> list[str]:
+    """Why nothing can be served, in sentences; empty when something can."""
+    runtime = house.runtime
+    engine = runtime.parts.engine.info()
+    reasons = [] if engine.ok else [f"no engine: {engine.problem}"]
+    if runtime.draining:
+        reasons.append("the server is shutting down")
+    if not any(model.spec is not None for model in runtime.parts.catalog.models()):
+        reasons.append("there is no model that could be served")
+    return reasons
+
+
+def _in_state(snapshot: Snapshot, *states: InstanceState) -> list[ModelName]:
+    return sorted({view.model for view in snapshot.instances if view.state in states})
+
+
+async def deep(house: House) -> dict[str, object]:
+    """One real request against each ready model: `{"status", "failed", "passed"}`, failures with their reason."""
+    ready = set(_in_state(house.runtime.snapshot(), InstanceState.READY))
+    models = [model for model in house.runtime.parts.catalog.models() if model.name in ready]
+    results: dict[str, str | None] = {}
+
+    async def check(model: CatalogModel) -> None:
+        results[model.name] = "no answer in time"
+        with trio.move_on_after(DEEP_SECONDS):
+            results[model.name] = await _probe(house, model)
+
+    async with trio.open_nursery() as nursery:
+        for model in models:
+            nursery.start_soon(check, model)
+    failed = {name: reason for name, reason in results.items() if reason is not None}
+    status = "failed" if failed else "ok" if results else "no_models_loaded"
+    return {"status": status, "failed": failed, "passed": sorted(set(results) - set(failed))}
+
+
+async def _probe(house: House, model: CatalogModel) -> str | None:
+    """Run the smallest real request; None when the model answers it, else what went wrong."""
+    found = next((probe for capability, probe in _PROBES.items() if capability in model.capabilities), None)
+    if found is None:
+        return "it serves nothing that can be asked for"
+    kind, target, body = found
+    desk, parts = house.runtime.desk, house.runtime.parts
+    job = Job(desk.new_id(), model.name, JobClass.BACKGROUND, kind, warm_only=True)
+    with desk.submit(job) as ticket:
+        answer = await ticket.answer()
+        if isinstance(answer, Rejection):
+            return answer.message
+        reply = CollectedReply()
+        outcome = await run_step(
+            parts.upstream, answer, target, body, reply, stall_seconds=house.settings.stall_seconds
+        )
+        ticket.end(outcome)
+        if outcome.kind is OutcomeKind.DONE and reply.status == 200:  # noqa: PLR2004 - HTTP's word for success
+            return None
+        return f"{outcome.kind.value}, status {outcome.status}"
+
+
+def status(house: House) -> dict[str, object]:
+    """What there is at this moment: devices, processes, queues, modes."""
+    snapshot = house.runtime.snapshot()
+    waiting = Counter(view.job_class for view in snapshot.waiting)
+    return {
+        "draining": house.runtime.draining,
+        "devices": [
+            {
+                "name": view.name,
+                "total_bytes": view.total_bytes,
+                "used_bytes": view.used_bytes,
+                "external_bytes": view.external_bytes,
+                "reserved_bytes": view.reserved_bytes,
+                "freeing_bytes": view.freeing_bytes,
+                "lost_bytes": view.lost_bytes,
+                "headroom_bytes": view.headroom_bytes,
+                "mode": "interactive" if view.interactive_mode else "open",
+                "pressure": view.pressure,
+            }
+            for view in snapshot.devices
+        ],
+        "instances": [
+            {
+                "id": view.id,
+                "model": view.model,
+                "state": view.state.value,
+                "tier": view.tier.value,
+                "devices": view.devices,
+                "ctx_size": view.ctx_size,
+                "slots": {"total": view.parallel, "busy": view.slots_busy},
+                "estimated_bytes": view.estimated_bytes,
+                "measured_bytes": view.measured_bytes,
+                "since_s": round(snapshot.at - view.since_seconds, 3),
+                "idle_s": round(snapshot.at - view.last_used_seconds, 3),
+            }
+            for view in snapshot.instances
+        ],
+        "queues": {
+            job_class.label: {
+                "length": snapshot.queue_lengths.get(job_class, waiting[job_class]),
+                "running": snapshot.running.get(job_class, 0),
+            }
+            for job_class in JobClass
+        },
+        "waiting": [
+            {
+                "job": view.id,
+                "class": view.job_class.label,
+                "kind": view.kind.value,
+                "model": view.model,
+                "position": view.position,
+                "waited_s": round(view.waited_seconds, 3),
+                "step": view.step,
+                "steps": view.steps,
+                "rule": view.rule,
+                "reason": view.reason,
+            }
+            for view in snapshot.waiting
+        ],
+        "failed": {
+            name: {"retry_after_s": round(max(0.0, at - snapshot.at), 3), "reason": why}
+            for name, (at, why) in snapshot.failed.items()
+        },
+    }

@@ -1,0 +1,152 @@
+"""Door 2: a request becomes a job with a seat at the desk, and its answer finds its way back to the client.
+
+Owns resolving the model and the class, and the life of one exchange: submit, await, run, answer. Leaving the `with`
+block of the seat, also by cancellation when the client has gone, closes the job (door 8). Must never decide when a job
+runs, and never look into a body beyond what door 1 has read.
+"""
+
+from typing import Final
+
+import trio
+
+from gridsched.api import embeddings
+from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
+from gridsched.api.exchange import Exchange, send_problem
+from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
+from gridsched.api.reply import PlainReply, Reply
+from gridsched.api.seat import House, Seat, Tally
+from gridsched.api.splice import upstream_body
+from gridsched.api.sse import EventStream
+from gridsched.core.job import Job, JobClass, JobKind, OutcomeKind
+from gridsched.ports import Capability, CatalogModel
+
+DEFAULT_MODEL = "default"
+_NEEDED: Final = {
+    JobKind.CHAT: Capability.CHAT,
+    JobKind.COMPLETION: Capability.COMPLETION,
+    JobKind.EMBEDDINGS: Capability.EMBEDDING,
+}
+
+
+class Inference:
+    """Serves the data plane."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def serve(self, exchange: Exchange, kind: JobKind) -> bool:
+        """Answer one request. False: the answer was cut off and its connection must be broken."""
+        tally = Tally(trio.current_time())
+        try:
+            return await self._serve(exchange, kind, tally)
+        except RequestError as error:
+            tally.code = error.problem.status
+            await send_problem(exchange, error.problem)
+            return True
+        finally:
+            seconds = trio.current_time() - tally.began
+            self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
+
+    async def _serve(self, exchange: Exchange, kind: JobKind, tally: Tally) -> bool:
+        request = decode(kind, exchange.headers, exchange.body)
+        model, job_class = self._resolve(request)
+        tally.model, tally.job_class = model.name, job_class.label
+        plan = None
+        if kind is JobKind.EMBEDDINGS:
+            plan = embeddings.plan(request, model.name, self._house.settings.embedding_chunk)
+        job = self._job(request, model, job_class, steps=len(plan.chunks) if plan else 1)
+        with self._house.runtime.desk.submit(job) as ticket:
+            seat = Seat(self._house, exchange, ticket, tally)
+            if plan is not None:
+                return await embeddings.answer(seat, plan)
+            body = upstream_body(request.body, request.members, model.name)
+            return await (_stream(seat, body) if request.stream else _converse(seat, _plain(seat), body))
+
+    def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel, JobClass]:
+        """The model and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
+        asked = request.model or DEFAULT_MODEL
+        catalog = self._house.runtime.parts.catalog
+        suffix_class = None
+        model = catalog.resolve(asked)
+        if model is None and "@" in asked:  # an exact name wins over a suffix
+            name, _, word = asked.rpartition("@")
+            suffix_class = CLASS_WORDS.get(word.lower())
+            model = catalog.resolve(name.strip() or DEFAULT_MODEL) if suffix_class is not None else None
+        if model is None:
+            raise RequestError(unknown_model(asked, catalog.closest(asked)))
+        if model.unavailable is not None or model.spec is None:
+            message = f"{model.name} cannot be served: {model.unavailable or 'it has no way to be launched'}"
+            raise RequestError(Problem("model_unavailable", message, "model"))
+        if _NEEDED[request.kind] not in model.capabilities:
+            able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"
+            message = f"{model.name} does not serve {request.kind.value}; it serves {able}"
+            raise invalid(message, "model", "model_not_supported")
+        given = (request.job_class, suffix_class, request.tier_class, model.default_class)
+        return model, next((one for one in given if one is not None), JobClass.INTERACTIVE)
+
+    def _job(self, request: InferenceRequest, model: CatalogModel, job_class: JobClass, steps: int) -> Job:
+        return Job(
+            id=self._house.runtime.desk.new_id(),
+            model=model.name,
+            job_class=job_class,
+            kind=request.kind,
+            steps=steps,
+            max_wait_seconds=request.max_wait_seconds,
+            warm_only=request.warm_only,
+            no_evict=request.no_evict,
+        )
+
+
+def _plain(seat: Seat) -> Reply:
+    return PlainReply(seat.exchange, seat.headers())
+
+
+async def _stream(seat: Seat, body: bytes) -> bool:
+    """Answer as a stream: a second task writes the comment lines, and ends the stream when the server goes away."""
+    figures = seat.house.settings
+    reply = EventStream(
+        seat.exchange,
+        seat.headers(),
+        seat.say,
+        hold_seconds=figures.hold_seconds,
+        comment_seconds=figures.comment_seconds,
+    )
+    async with trio.open_nursery() as nursery:
+
+        async def accompany() -> None:
+            await reply.keep_alive(seat.house.stop)
+            await trio.sleep(figures.graceful_seconds)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(accompany)
+        whole = await _converse(seat, reply, body)
+        nursery.cancel_scope.cancel()
+        return whole
+    problem = Problem("draining", "the server is shutting down and could not finish this answer")
+    seat.tally.code = problem.status
+    return await reply.refuse(problem)
+
+
+async def _converse(seat: Seat, reply: Reply, body: bytes) -> bool:
+    """Run the job's one step, once more if its engine died before a byte of an answer went out (P5)."""
+    try:
+        while True:
+            grant = await seat.grant()
+            if isinstance(grant, Problem):
+                whole = await reply.refuse(grant)
+                break
+            reply.granted(seat.headers())
+            outcome = await seat.run(grant, body, reply)
+            if outcome.kind is OutcomeKind.ENGINE_DIED and not outcome.answered:
+                seat.ticket.step_ended(outcome)
+                continue
+            seat.ticket.end(outcome)
+            if outcome.kind is OutcomeKind.DONE:
+                whole = await reply.finish()
+            else:
+                whole = await reply.refuse(seat.broken(grant, outcome))
+            break
+    finally:
+        seat.began_answering(reply.begun_at)
+    seat.tally.code = reply.status
+    return whole

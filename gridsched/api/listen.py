@@ -1,0 +1,83 @@
+"""The public listening socket: its options, and a clear word about who holds a port that is taken.
+
+Owns the socket until the server takes it. `TCP_USER_TIMEOUT` is what keeps a client that has stopped reading from
+blocking the server's end: hypercorn's sends are shielded and wait for such a client for ever.
+"""
+
+import errno
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+BACKLOG = 512
+UNREAD_TIMEOUT_MILLISECONDS = 15_000
+_LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on; the message is a sentence for a person."""
+
+
+class PortTaken(CannotListen):
+    """Another program listens there. `holder` names it as well as it can be seen from here."""
+
+    def __init__(self, host: str, port: int, holder: str) -> None:
+        super().__init__(f"port {port} on {host} is taken by {holder}")
+        self.holder = holder
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens already, so that the port is ours; port 0 takes a free one. Raises CannotListen."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise CannotListen(f"{host!r} is no address of this machine ({error})") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_TIMEOUT_MILLISECONDS)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(host, port, holder_of(port)) from None
+        raise CannotListen(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return listener
+
+
+def holder_of(port: int) -> str:
+    """Who listens on a port, by pid and command where /proc lets us see it."""
+    inodes = set(_listening_inodes(port))
+    for process in Path("/proc").glob("[0-9]*"):
+        if inodes & set(_socket_inodes(process)):
+            command = _read(process / "cmdline").replace("\0", " ").strip() or _read(process / "comm").strip()
+            return f"process {process.name} ({command[:200]})"
+    return "a program that this user cannot see"
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in ("tcp", "tcp6"):
+        for line in _read(Path("/proc/net") / table).splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
+
+
+def _socket_inodes(process: Path) -> Iterator[str]:
+    try:
+        for link in (process / "fd").iterdir():
+            target = str(link.readlink())
+            if target.startswith("socket:["):
+                yield target[8:-1]
+    except OSError:
+        return  # another user's process, or one that has just ended
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,89 @@
+"""Where the members of a JSON object lie in its bytes. Pure.
+
+Owns the check that a body is JSON that every parser reads alike (no NaN, no number out of range, no lone surrogate, no
+byte that is not UTF-8, no endless nesting, no key twice), and the spans of the top-level members. Both are done by
+msgspec's C code; only the walk over the top level is ours. Must never re-serialise anything.
+"""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+BOM = b"\xef\xbb\xbf"
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_strict = msgspec.json.Decoder()
+_raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_key = msgspec.json.Decoder(str)
+
+
+class BadBody(ValueError):
+    """The bytes are not a JSON object that can be passed on; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One top-level member: its key's first byte, its value's first byte, and the byte after its value."""
+
+    key: str
+    start: int
+    value_start: int
+    end: int
+
+
+def members(body: bytes) -> tuple[Member, ...]:
+    """The top-level members in order. Raises BadBody."""
+    values = _values(body)
+    found: list[Member] = []
+    seen: set[str] = set()
+    position = _skip(body, _skip(body, 0) + 1)  # past the opening brace
+    while body[position : position + 1] != b"}":
+        member = _member(body, position, values)
+        if member.key in seen:
+            raise BadBody(f"the key {member.key!r} is given twice")
+        seen.add(member.key)
+        found.append(member)
+        position = _skip(body, member.end)
+        if body[position : position + 1] == b",":
+            position = _skip(body, position + 1)
+        elif body[position : position + 1] != b"}":
+            raise BadBody(f"the key {member.key!r} is given twice")
+    return tuple(found)
+
+
+def _values(body: bytes) -> dict[str, msgspec.Raw]:
+    """The value of each key as bytes, the last of a key that is given twice. Raises BadBody."""
+    if not body.strip():
+        raise BadBody("the body is empty")
+    if body.startswith(BOM):
+        raise BadBody("the body begins with a byte order mark, which JSON does not allow")
+    try:
+        _strict.decode(body)
+        return _raw.decode(body)
+    except RecursionError:
+        raise BadBody("the body is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        sentence = "the body is not a JSON object" if "Expected `object`" in str(error) else f"the body: {error}"
+        raise BadBody(sentence) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadBody(f"the body is not valid JSON: {error}") from None
+
+
+def _member(body: bytes, position: int, values: dict[str, msgspec.Raw]) -> Member:
+    """The member whose key begins here. A value that is not the one expected belongs to a key that is given twice."""
+    name = _STRING.match(body, position)
+    if name is None:
+        raise BadBody(f"a key was expected at byte {position}")
+    key = _key.decode(name[0])
+    value_start = _skip(body, _skip(body, name.end()) + 1)  # past the colon
+    value = bytes(values[key])
+    if not body.startswith(value, value_start):
+        raise BadBody(f"the key {key!r} is given twice")
+    return Member(key, position, value_start, value_start + len(value))
+
+
+def _skip(body: bytes, position: int) -> int:
+    """The first byte from here that is not white space."""
+    space = _SPACE.match(body, position)
+    return position if space is None else space.end()

@@ -1,0 +1,119 @@
+"""What the models look like from outside: `GET /v1/models`, OpenAI's list with our own facts under `gridsched`.
+
+Reads the catalog and a snapshot; starts nothing and changes nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gridsched.core.ids import DeviceName
+from gridsched.core.instance import InstanceState
+from gridsched.core.model import LaunchOption, ModelSpec, Tier
+from gridsched.core.snapshot import InstanceView, Snapshot
+from gridsched.ports import Catalog, CatalogModel
+
+OWNER = "gridsched"
+_STATES: Mapping[InstanceState, str] = {
+    InstanceState.READY: "ready",
+    InstanceState.STARTING: "loading",
+    InstanceState.DRAINING: "draining",
+    InstanceState.STOPPING: "draining",
+}
+"""The public word for a process's state, the best first: of two processes of one model the better one speaks."""
+
+
+def listing(catalog: Catalog, snapshot: Snapshot) -> bytes:
+    """OpenAI's list of all models, those that cannot be served among them."""
+    return msgspec.json.encode({"object": "list", "data": [describe(model, snapshot) for model in catalog.models()]})
+
+
+def one(model: CatalogModel, snapshot: Snapshot) -> bytes:
+    """OpenAI's model object."""
+    return msgspec.json.encode(describe(model, snapshot))
+
+
+def describe(model: CatalogModel, snapshot: Snapshot) -> Mapping[str, object]:
+    """One model, as the contract lists it."""
+    instance = best_instance(snapshot.instances, model)
+    facts: dict[str, object] = {
+        "state": _state(model, instance, snapshot),
+        "fits": _fits(model.spec, instance, snapshot),
+        "capabilities": sorted(capability.value for capability in model.capabilities),
+        "tier": _tier(model, instance),
+        **_shape(model.spec, instance),
+        "aliases": model.aliases,
+        "base": None,
+        "memory_bytes": _memory(model.spec, instance),
+        "architecture": model.architecture,
+        "size_bytes": model.size_bytes,
+        "ctx_train": model.ctx_train,
+    }
+    if model.unavailable is not None:
+        facts["unavailable"] = model.unavailable
+    elif model.name in snapshot.failed:
+        retry_at, why = snapshot.failed[model.name]
+        facts["failed"] = {"reason": why, "retry_after_s": max(0.0, retry_at - snapshot.at)}
+    return {"id": model.name, "object": "model", "created": model.created, "owned_by": OWNER, "gridsched": facts}
+
+
+def best_instance(instances: Iterable[InstanceView], model: CatalogModel) -> InstanceView | None:
+    """The process that speaks for a model: the ready one before the loading, before the draining one."""
+    order = list(_STATES)
+    living = [view for view in instances if view.model == model.name and view.state in _STATES]
+    return min(living, key=lambda view: order.index(view.state), default=None)
+
+
+def _state(model: CatalogModel, instance: InstanceView | None, snapshot: Snapshot) -> str:
+    if model.spec is None:
+        return "unavailable"
+    if instance is not None:
+        return _STATES[instance.state]
+    return "failed" if model.name in snapshot.failed else "cold"
+
+
+def _tier(model: CatalogModel, instance: InstanceView | None) -> str:
+    if instance is not None:
+        return str(instance.tier.value)
+    tier = Tier.PINNED if model.spec is not None and model.spec.pinned else Tier.COLD
+    return str(tier.value)
+
+
+def _shape(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[str, int | None]:
+    """Slots and the context of each: of the process, else of the best way to launch one."""
+    shape = instance or (spec.options[0] if spec is not None else None)
+    if shape is None:
+        return {"ctx_per_slot": None, "parallel": None}
+    return {"ctx_per_slot": shape.ctx_size // shape.parallel, "parallel": shape.parallel}
+
+
+def _memory(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[str, int | None]:
+    if instance is not None:
+        return {"estimated": instance.estimated_bytes, "measured": instance.measured_bytes}
+    if spec is None:
+        return {"estimated": None, "measured": None}
+    best = spec.options[0]
+    return {
+        "estimated": sum(part.total_bytes for part in best.footprint),
+        "measured": sum(best.measured_bytes) or None,
+    }
+
+
+def _fits(spec: ModelSpec | None, instance: InstanceView | None, snapshot: Snapshot) -> str:
+    """Whether a load would find room: now, once everything idle has gone, or never. Informs, and gates nothing."""
+    if spec is None:
+        return "never"
+    if instance is not None:
+        return "now"
+    room = {view.name: view.total_bytes - view.headroom_bytes for view in snapshot.devices}
+    taken = {
+        view.name: view.external_bytes + view.lost_bytes + view.reserved_bytes + view.freeing_bytes
+        for view in snapshot.devices
+    }
+    if any(_has_room(option, room, taken) for option in spec.options):
+        return "now"
+    return "if_idle" if any(_has_room(option, room, {}) for option in spec.options) else "never"
+
+
+def _has_room(option: LaunchOption, room: Mapping[DeviceName, int], taken: Mapping[DeviceName, int]) -> bool:
+    return all(need <= room.get(device, 0) - taken.get(device, 0) for device, need in option.need_bytes)

@@ -1,0 +1,19 @@
+"""What this folder tells whoever counts, and asks of it. A Protocol, so that counting stays on its own side."""
+
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Called on the path of every request: synchronous, cheap, never fails. Labels come from a bounded set."""
+
+    def request_ended(self, job_class: str, model: str, endpoint: str, code: int, seconds: float) -> None:
+        """An answer is over. `model` is "" where none was found, `code` 499 where the client left before the end."""
+
+    def queue_waited(self, job_class: str, seconds: float) -> None:
+        """A job's first step was granted after this long."""
+
+    def first_byte(self, job_class: str, model: str, seconds: float) -> None:
+        """The first byte of an answer went out this long after the request was read."""
+
+    def exposition(self, accept: str) -> tuple[str, bytes]:
+        """The metrics page: its content type, for what the client accepts, and its text."""

@@ -1,0 +1,142 @@
+"""The one place where an error becomes a status, headers and an OpenAI-shaped body.
+
+Owns the table of codes. Everything that goes wrong with a request ends here as a `Problem`: what a client got wrong,
+what the scheduler refuses, what the engine did. Must never decide whether something is wrong.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gridsched.core.commands import Rejection
+from gridsched.core.job import Outcome, OutcomeKind
+
+Header = tuple[bytes, bytes]
+
+STATUS: Mapping[str, int] = {
+    "invalid_request": 400,
+    "invalid_class": 400,
+    "model_not_supported": 400,
+    "cross_origin": 403,
+    "model_not_found": 404,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "request_too_large": 413,
+    "unsupported_media_type": 415,
+    "queue_full": 429,
+    "internal": 500,
+    "nan_embedding": 502,
+    "upstream_error": 502,
+    "queue_timeout": 503,
+    "not_resident": 503,
+    "model_failed": 503,
+    "model_unavailable": 503,
+    "draining": 503,
+    "insufficient_vram": 507,
+}
+"""The contract's table: the status of each code."""
+
+_PASSING = frozenset({"queue_full", "queue_timeout", "upstream_error", "draining"})
+"""Codes whose cause passes by itself: a client that tries again may succeed."""
+
+_TYPES: Mapping[int, str] = {403: "permission_error", 429: "rate_limit_error"}
+_FIRST_SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error as a client sees it. `detail` becomes `error.gridsched`; `headers` are added to those of the answer."""
+
+    code: str
+    message: str
+    param: str | None = None
+    retry_after_seconds: float | None = None
+    detail: Mapping[str, object] = field(default_factory=dict)
+    headers: tuple[Header, ...] = ()
+    passed_status: int | None = None  # an engine's own status, where that is passed on
+    passed_body: bytes | None = None  # an engine's own body
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return STATUS[self.code] if self.passed_status is None else self.passed_status
+
+    def body(self) -> bytes:
+        """The JSON body, on one line."""
+        if self.passed_body is not None:
+            return self.passed_body
+        return msgspec.json.encode(
+            {
+                "error": {
+                    "message": self.message,
+                    "type": self._type(),
+                    "param": self.param,
+                    "code": self.code,
+                    "gridsched": self.detail,
+                }
+            }
+        )
+
+    def head(self) -> list[Header]:
+        """The headers that belong to the error: when to try again, or that trying again is of no use."""
+        headers = [(b"content-type", b"application/json"), *self.headers]
+        if self.retry_after_seconds is not None:
+            headers.append((b"retry-after", b"%d" % max(1, math.ceil(self.retry_after_seconds))))
+        elif self.status >= _FIRST_SERVER_ERROR and self.code not in _PASSING:
+            headers.append((b"x-should-retry", b"false"))  # SDKs repeat every 5xx unless told not to
+        if self.code == "draining":
+            headers.append((b"connection", b"close"))
+        return headers
+
+    def _type(self) -> str:
+        known = _TYPES.get(self.status)
+        return known or ("server_error" if self.status >= _FIRST_SERVER_ERROR else "invalid_request_error")
+
+
+class RequestError(Exception):
+    """Door 1's and door 2's failure: the request is wrong, or cannot be served by what there is."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def invalid(message: str, param: str | None = None, code: str = "invalid_request") -> RequestError:
+    """A request that is wrong in itself."""
+    return RequestError(Problem(code, message, param))
+
+
+def not_found(path: str) -> Problem:
+    """H5: there is no such route."""
+    return Problem("not_found", f"there is nothing at {path}")
+
+
+def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:
+    """The route is there, for other methods."""
+    names = ", ".join(allowed)
+    return Problem("method_not_allowed", f"{path} takes {names}, not {method}", headers=((b"allow", names.encode()),))
+
+
+def unknown_model(name: str, closest: tuple[str, ...]) -> Problem:
+    """H5: a 404 that names the closest ids."""
+    hint = f" Did you mean {', '.join(closest)}?" if closest else " GET /v1/models lists those there are."
+    return Problem("model_not_found", f"there is no model {name!r}.{hint}", "model", detail={"closest": closest})
+
+
+def of_rejection(rejection: Rejection) -> Problem:
+    """What the scheduler refuses. The codes are the contract's own words."""
+    detail = {"retry_after_s": rejection.retry_after_seconds, **rejection.detail}
+    param = "model" if rejection.code.value == "model_not_found" else None
+    return Problem(rejection.code.value, rejection.message, param, rejection.retry_after_seconds, detail)
+
+
+def of_outcome(outcome: Outcome, model: str, log_tail: tuple[str, ...]) -> Problem:
+    """A step that the engine did not finish (P5, P7, S9)."""
+    said = {
+        OutcomeKind.ENGINE_DIED: f"the engine that served {model} broke its answer off",
+        OutcomeKind.STALLED: f"the engine that served {model} sent nothing for too long and is restarted",
+    }
+    message = said.get(outcome.kind, f"the engine that served {model} did not finish")
+    return Problem("upstream_error", message, detail={"log_tail": log_tail})

@@ -1,0 +1,101 @@
+"""What an engine's answer passes through on its way to the client: the Protocol, and the plain, unstreamed way.
+
+Owns which headers go down, and the moment the head does: with the first byte of the body, so that a step whose engine
+dies before it may be run again (P5). Must never change a byte of a body.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from gridsched.api.exchange import Exchange, send_problem
+from gridsched.api.problems import Header, Problem
+
+
+class Reply(Protocol):
+    """The client's side of one job. `begun_at` is when the first byte of an answer went out, None before."""
+
+    begun_at: float | None
+    status: int
+
+    def granted(self, headers: Sequence[Header]) -> None:
+        """A step begins; `headers` go with the head if it has not gone yet."""
+
+    def begin(self, status: int, headers: Sequence[Header]) -> None:
+        """The engine's head has come. Sends nothing."""
+
+    async def body(self, data: bytes) -> None:
+        """Bytes of the engine's body have come."""
+
+    async def finish(self) -> bool:
+        """The engine's body has ended. True: the answer is whole."""
+
+    async def refuse(self, problem: Problem) -> bool:
+        """There is no answer, or no rest of it. False: nothing can be said any more, break the connection."""
+
+
+class PlainReply:
+    """An answer that is passed on as it comes, status and headers with its first byte."""
+
+    def __init__(self, exchange: Exchange, headers: Sequence[Header]) -> None:
+        self.begun_at: float | None = None
+        self.status = 0
+        self._exchange = exchange
+        self._ours = list(headers)
+        self._theirs: Sequence[Header] = ()
+
+    def granted(self, headers: Sequence[Header]) -> None:
+        """A step begins."""
+        self._ours = list(headers)
+
+    def begin(self, status: int, headers: Sequence[Header]) -> None:
+        """Keep the engine's head until its first byte."""
+        self.status, self._theirs = status, headers
+
+    async def body(self, data: bytes) -> None:
+        """Pass bytes on, after the head."""
+        if self.begun_at is None:
+            await self._start()
+        await self._exchange.send_body(data)
+
+    async def finish(self) -> bool:
+        """An answer without a body still has a head."""
+        if self.begun_at is None:
+            await self._start()
+        return True
+
+    async def refuse(self, problem: Problem) -> bool:
+        """A real status before the first byte; after it a broken connection is the only honest sign (I4)."""
+        self.status = problem.status
+        if self.begun_at is not None:
+            return False
+        await send_problem(self._exchange, problem, self._ours)
+        return True
+
+    async def _start(self) -> None:
+        self.begun_at = trio.current_time()
+        await self._exchange.send_start(self.status, [*self._ours, *self._theirs])
+
+
+class CollectedReply:
+    """Keeps an engine's answer in memory, for answers that are put together from several. Sends nothing."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._parts: list[bytes] = []
+
+    def begin(self, status: int, headers: Sequence[Header]) -> None:
+        """A new answer begins; what was kept of a broken one is dropped."""
+        del headers
+        self.status = status
+        self._parts.clear()
+
+    async def body(self, data: bytes) -> None:
+        """Keep bytes."""
+        self._parts.append(data)
+
+    @property
+    def content(self) -> bytes:
+        """The body so far."""
+        return b"".join(self._parts)

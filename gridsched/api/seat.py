@@ -1,0 +1,113 @@
+"""One exchange at the desk: what every way of answering does alike between the job's submission and its end.
+
+Owns the words about what a job waits for, the headers that name the job, and what is counted of it. Must never post an
+event itself: the ticket does.
+"""
+
+from dataclasses import dataclass
+
+import trio
+
+from gridsched.api.exchange import Exchange
+from gridsched.api.observe import Observer
+from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
+from gridsched.api.settings import FrontSettings
+from gridsched.api.steps import Sink, run_step
+from gridsched.core.commands import Grant, Rejection
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import Outcome
+from gridsched.runtime.desk import Ticket
+from gridsched.runtime.runtime import Runtime
+
+CLIENT_CLOSED = 499
+"""What is counted when the client left before its answer was whole; nobody ever receives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What handlers need of the server. `stop` is set when the front ends."""
+
+    runtime: Runtime
+    settings: FrontSettings
+    observer: Observer
+    stop: trio.Event
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is counted of one exchange, known little by little. `began` is the clock when it was read whole."""
+
+    began: float
+    job_class: str = ""
+    model: str = ""
+    code: int = CLIENT_CLOSED
+
+
+class Seat:
+    """A job's ticket together with the exchange it answers."""
+
+    def __init__(self, house: House, exchange: Exchange, ticket: Ticket, tally: Tally) -> None:
+        self.house = house
+        self.exchange = exchange
+        self.ticket = ticket
+        self.tally = tally
+        self._first: Grant | None = None
+        self._granted_at: float | None = None
+
+    async def grant(self) -> Grant | Problem:
+        """Wait for the next grant; a problem is the end of the job."""
+        self._granted_at = None
+        answer = await self.ticket.answer()
+        if isinstance(answer, Rejection):
+            return of_rejection(answer)
+        self._granted_at = trio.current_time()
+        if self._first is None:
+            self._first = answer
+            self.house.observer.queue_waited(self.tally.job_class, answer.queue_seconds)
+        return answer
+
+    async def run(self, grant: Grant, body: bytes, sink: Sink) -> Outcome:
+        """Run the granted step on the engine."""
+        return await run_step(
+            self.house.runtime.parts.upstream,
+            grant,
+            self.exchange.path,
+            body,
+            sink,
+            stall_seconds=self.house.settings.stall_seconds,
+        )
+
+    def broken(self, grant: Grant, outcome: Outcome) -> Problem:
+        """What a client is told of a step that the engine did not finish."""
+        log_tail = self.house.runtime.parts.engine.log_tail(grant.instance_id)
+        return of_outcome(outcome, self.ticket.job.model, log_tail)
+
+    def began_answering(self, at: float | None) -> None:
+        """Count when the first byte of an answer went out, if one did."""
+        if at is not None:
+            self.house.observer.first_byte(self.tally.job_class, self.tally.model, at - self.tally.began)
+
+    def headers(self) -> list[Header]:
+        """The headers that name the job; how long it queued is among them once it has been granted."""
+        job = self.ticket.job
+        headers = [
+            (b"x-gridsched-job-id", b"%d" % job.id),
+            (b"x-gridsched-class", job.job_class.label.encode()),
+            (b"x-gridsched-model", job.model.encode()),
+        ]
+        if self._first is not None:
+            headers.append((b"x-gridsched-queue-ms", b"%d" % round(self._first.queue_seconds * 1000)))
+        return headers
+
+    def say(self, *, answering: bool) -> str:
+        """What the job waits for, in a comment line's words (H3, S9b)."""
+        job, runtime = self.ticket.job, self.house.runtime
+        if self._granted_at is not None:
+            verb = "generating" if answering else "prefilling"
+            return f"{verb} {job.model} ({trio.current_time() - self._granted_at:.0f}s)"
+        snapshot = runtime.snapshot()
+        for view in snapshot.instances:
+            if view.model == job.model and view.state is InstanceState.STARTING:
+                return f"loading {job.model} ({snapshot.at - view.since_seconds:.0f}s)"
+        waiting = runtime.waiting(job.id)
+        return f"queued {waiting.position}" if waiting is not None else "queued"

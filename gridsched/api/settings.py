@@ -1,0 +1,19 @@
+"""The figures of the front. Owns no behaviour."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FrontSettings:
+    """Seconds and bytes. `host` is what the server listens on: on loopback, other hosts' names are foreign (H6)."""
+
+    host: str = "127.0.0.1"
+    max_body_bytes: int = 64 * MIB
+    embedding_chunk: int = 32  # S3
+    stall_seconds: float = 600.0  # S9; a plain answer is silent until it is whole, so this bounds a whole generation
+    hold_seconds: float = 5.0  # H3
+    comment_seconds: float = 5.0  # H3
+    graceful_seconds: float = 1.0  # what open answers get after the drain's own limit (P8)
+    keep_alive_seconds: float = 75.0  # longer than the pools of common clients, so that they close first

@@ -1,0 +1,51 @@
+"""Running one granted step on the engine, from the request's bytes to the `Outcome` (doors 6 and 7).
+
+Owns the headers that go up and the stall limit while the engine's head is awaited. A new connection for every step
+(P3); leaving in whatever way closes it. Must never repeat a request: running a job again is the scheduler's decision.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from gridsched.api.problems import Header
+from gridsched.core.commands import Grant
+from gridsched.core.job import Outcome, OutcomeKind
+from gridsched.engine.relay import relay
+from gridsched.ports import Upstream, UpstreamFailure
+
+UPSTREAM_HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"accept-encoding", b"identity"),
+)
+"""All that an engine is told: nothing of the client's own headers, no credential and no cookie, goes up."""
+
+BAD_GATEWAY = 502
+
+
+class Sink(Protocol):
+    """Where an answer goes."""
+
+    def begin(self, status: int, headers: Sequence[Header]) -> None:
+        """The head has come."""
+
+    async def body(self, data: bytes) -> None:
+        """Bytes of the body have come."""
+
+
+async def run_step(
+    upstream: Upstream, grant: Grant, target: str, body: bytes, sink: Sink, *, stall_seconds: float
+) -> Outcome:
+    """Send one POST to the granted process and pump its answer into `sink`. Raises nothing of the engine's."""
+    outcome = Outcome(OutcomeKind.STALLED, BAD_GATEWAY, answered=False)
+    with trio.move_on_after(stall_seconds) as stall:
+        try:
+            async with upstream.request(grant.instance_id, "POST", target, UPSTREAM_HEADERS, body) as answer:
+                stall.deadline = math.inf  # the head is here: from now on `relay` watches the clock
+                sink.begin(answer.status, answer.headers)
+                outcome = await relay(answer, sink.body, stall_seconds=stall_seconds)
+        except UpstreamFailure:
+            outcome = Outcome(OutcomeKind.ENGINE_DIED, BAD_GATEWAY, answered=False)
+    return outcome
