@@ -152,23 +152,31 @@ class Client:
 
 
 class ChatStream:
-    """The text of a streamed answer, as its bytes arrive. Raises AnswerFault for what a good stream never holds."""
+    """The text of a streamed answer, as its bytes arrive.
+
+    A fault is kept until the end and raised there: an HTTP body that is left in the middle is not closed in good order,
+    so the bytes that follow a fault are read and dropped.
+    """
 
     def __init__(self) -> None:
         self._reader = SseReader()
         self._done = False
+        self._fault = ""
 
     def feed(self, chunk: bytes) -> str:
-        """The text that these bytes add."""
+        """The text that these bytes add; none after a fault."""
+        if self._fault:
+            return ""
         try:
             return "".join(map(self._text_of, self._reader.feed(chunk)))
-        except ValueError as fault:
-            raise AnswerFault(str(fault)) from None
+        except (AnswerFault, ValueError) as fault:
+            self._fault = str(fault)
+            return ""
 
     def end(self) -> None:
-        """The bytes are over: they must have said so."""
-        if not self._done:
-            raise AnswerFault("the stream ended before [DONE]")
+        """The bytes are over. Raises AnswerFault for what a good stream never holds, or if it lacks its end."""
+        if self._fault or not self._done:
+            raise AnswerFault(self._fault or "the stream ended before [DONE]")
 
     def _text_of(self, data: str) -> str:
         if data == "[DONE]":

@@ -72,10 +72,30 @@ class Followed:
 
     async def follow(self, http: httpx.AsyncClient) -> None:
         """Take every line from the first on, until cancelled or the server ends."""
+        reader = SseReader()
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": "0"}
+        query = {"since": "0", "follow": "1"}
+        nothing_may_happen = httpx.Timeout(10.0, read=None)
         try:
-            await self._read(http)
-        except (httpx.HTTPError, ValueError) as fault:
-            self.fault = f"the decision log broke off: {fault or type(fault).__name__}"
+            async with http.stream(
+                "GET", EVENTS_PATH, params=query, headers=headers, timeout=nothing_may_happen
+            ) as answer:
+                answer.raise_for_status()
+                async for chunk in answer.aiter_bytes():
+                    self._take(reader, chunk)
+            self.fault = self.fault or "the decision log ended"
+        except httpx.HTTPError as fault:
+            self.fault = self.fault or f"the decision log broke off: {fault or type(fault).__name__}"
+        self._wake()
+
+    def _take(self, reader: SseReader, chunk: bytes) -> None:
+        """Add the lines that these bytes finish; after one that cannot be read, none."""
+        if self.fault:
+            return  # read on all the same: a body that is left in the middle is not closed in good order
+        try:
+            self.lines += [Line.of(json.loads(data)) for data in reader.feed(chunk)]
+        except ValueError as fault:
+            self.fault = f"the decision log cannot be read: {fault}"
         self._wake()
 
     async def wait_for(self, found: Callable[[Line], bool], *, at_most_seconds: float) -> bool:
@@ -87,17 +107,6 @@ class Followed:
                 await self._changed.wait()
             return True
         return False
-
-    async def _read(self, http: httpx.AsyncClient) -> None:
-        reader = SseReader()
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": "0"}
-        quiet_for_long = httpx.Timeout(10.0, read=None)
-        query = {"since": "0", "follow": "1"}
-        async with http.stream("GET", EVENTS_PATH, params=query, headers=headers, timeout=quiet_for_long) as answer:
-            answer.raise_for_status()
-            async for chunk in answer.aiter_bytes():
-                self.lines += [Line.of(json.loads(data)) for data in reader.feed(chunk)]
-                self._wake()
 
     def _wake(self) -> None:
         self._changed.set()

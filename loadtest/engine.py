@@ -20,6 +20,7 @@ TRIAL_SECONDS = 60.0
 
 POLL_SECONDS = 0.1
 END_SECONDS = 10.0
+WRONG_PROCESSOR = "uses instructions that this processor does not have"
 
 
 def wheel_exists_for_this_machine() -> bool:
@@ -83,7 +84,7 @@ def _becomes_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
 
 def _ending(returncode: int, output: bytes) -> str:
     if returncode == -signal.SIGILL:
-        return "uses instructions that this processor does not have"
+        return WRONG_PROCESSOR
     said = output.decode(errors="replace").strip().splitlines()
     last = f": {said[-1]}" if said else ""
     if returncode < 0:
