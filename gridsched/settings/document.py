@@ -102,6 +102,7 @@ def read_document(text: str) -> Document:
 def _compose(text: str) -> Node | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReusedAnchorWarning)  # legal YAML: the nearer anchor counts
+        # The plain reader refuses `{host: ::1}`, which is YAML; the round-trip reader does not.
         node: Node | None = YAML(typ="rt").compose(text)
     return node
 
@@ -191,7 +192,8 @@ class _Builder:
 
 
 def _written(node: ScalarNode) -> Written:
-    written = Written(node.value)
+    # The round-trip reader marks each fold of a `>` text with a bell, which no such text can hold itself.
+    written = Written(node.value.replace("\a", "") if node.style == ">" else node.value)
     written.quoted = node.style is not None
     written.folded = node.style == ">"
     return written

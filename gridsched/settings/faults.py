@@ -30,9 +30,14 @@ class SettingsError(Exception):
     def _lines(self) -> Iterator[str]:
         for problem in self.problems[:MAX_SHOWN]:
             where = f"{self.source}:{problem.line}:{problem.column}" if problem.line else self.source
-            yield ": ".join(part for part in (where, problem.key, problem.sentence) if part)
+            yield _printable(": ".join(part for part in (where, problem.key, problem.sentence) if part))
         if len(self.problems) > MAX_SHOWN:
             yield f"{self.source}: and {len(self.problems) - MAX_SHOWN} more"
+
+
+def _printable(line: str) -> str:
+    """One line that does nothing to a terminal, whatever a key of the file holds."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def sentence_of(details: ErrorDetails) -> str:

@@ -155,7 +155,7 @@ class DevicesSettings(Section):
         None, "Memory for models where no GPU is used; `null` is half of what is free at start."
     )
     ignore: Annotated[tuple[Annotated[str, TEXT], ...], BeforeValidator(_list)] = _setting(
-        (), "Devices that are left alone, by name or UUID."
+        (), "Devices that are left alone, by name, UUID or PCI address."
     )
 
 

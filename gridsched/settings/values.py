@@ -90,6 +90,8 @@ def shown(value: object) -> str:
             return "got nothing"
         case Written(quoted=True):
             return f'got "{_short(value)}" in quotes'
+        case "":
+            return "got nothing"
         case str() | int() | float():
             return f"got {_short(str(value))}"
         case Mapping():
