@@ -26,7 +26,7 @@ from gridsched.core.commands import (
 )
 from gridsched.core.events import SlotSettled
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
-from gridsched.devices.sampler import verify_release
+from gridsched.devices.sampler import Recent, verify_release
 from gridsched.ports import Catalog, DeviceMonitor, Engine, Post, Store, Upstream, UpstreamFailure
 from gridsched.runtime.decisions import DecisionLog
 from gridsched.runtime.desk import Desk
@@ -48,6 +48,7 @@ class Dispatch:
         monitor: DeviceMonitor,
         store: Store,
         log: DecisionLog,
+        recent: Recent,
     ) -> None:
         self.catalog = catalog
         self.engine = engine
@@ -55,6 +56,7 @@ class Dispatch:
         self._monitor = monitor
         self._store = store
         self._log = log
+        self._recent = recent
         self._settling: dict[InstanceId, list[Grant]] = {}
         self._living = 0
         self._all_gone = trio.Event()
@@ -96,7 +98,7 @@ class Dispatch:
             if not self._living:
                 self._all_gone.set()
                 self._all_gone = trio.Event()
-        await verify_release(self._monitor, command.instance_id, command.option, self._post)
+        await verify_release(self._monitor, command.instance_id, command.option, self._post, self._recent)
 
     async def end_processes(self) -> None:
         """End every process and wait until all are gone."""

@@ -16,7 +16,7 @@ from gridsched.core.model import ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Snapshot, WaitingView
-from gridsched.devices.sampler import sample
+from gridsched.devices.sampler import Recent, sample
 from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.decisions import DecisionLog, Line
@@ -65,6 +65,7 @@ class Runtime:
         self.parts = parts
         self.limits = limits
         self.log = DecisionLog(parts.clock, sink)
+        self._recent = Recent()
         self.dispatch = Dispatch(
             catalog=parts.catalog,
             engine=parts.engine,
@@ -72,6 +73,7 @@ class Runtime:
             monitor=parts.monitor,
             store=parts.store,
             log=self.log,
+            recent=self._recent,
         )
         self._actor = Actor(Scheduler(policy), self.dispatch.carry_out, timed=timed, check=check)
         self.desk = Desk(self._actor.post, self.dispatch.settle)
@@ -98,7 +100,14 @@ class Runtime:
             self.post(ModelsChanged(self._specs()))
             async with trio.open_nursery() as inner:
                 inner.start_soon(self._actor.run)
-                inner.start_soon(sample, self.parts.monitor, self.parts.engine.processes, self.post)
+                inner.start_soon(
+                    sample,
+                    self.parts.monitor,
+                    self.parts.engine.processes,
+                    self.post,
+                    self.limits.sample_seconds,
+                    self._recent,
+                )
                 async with trio.open_nursery() as fronts:
                     fronts.start_soon(front, self, front_stop)
                     await stop.wait()

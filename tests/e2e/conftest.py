@@ -1,4 +1,4 @@
-"""A real gateway: the real engine and two real models, one for the whole session and one for each test that hurts it."""
+"""A real gateway: the real engine and two real models; one for the session, one for each test that hurts it."""
 
 import textwrap
 from collections.abc import Iterator
