@@ -1,0 +1,306 @@
+"""An upper bound of the compute buffers: what the graph's intermediate values take while a micro-batch passes through.
+
+Owns the bound and nothing exact: the real figure is what ggml's allocator packs. Widths are in values a token, turned
+into bytes once (f32, times the micro-batch). The README has the formulas and how far above the truth they lie.
+"""
+
+from dataclasses import dataclass, replace
+
+from gridsched.vram.cache import cache_device, layer_cache_bytes, layer_f16_bytes
+from gridsched.vram.context import Context
+from gridsched.vram.flags import LaunchFlags
+from gridsched.vram.geometry import Geometry
+from gridsched.vram.placement import Placement, home
+from gridsched.vram.quants import CACHE_TYPES
+
+SLACK_BYTES = 2 << 20  # small tensors and alignment that no formula below names
+PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES: several devices work on several micro-batches at once
+_GATED = ("qwen3next", "qwen35", "qwen35moe")  # gated delta nets: attention and mixer take turns in the same space
+_FIVE_EMBEDDINGS = ("cohere2", "granitehybrid")
+_REUSES_CACHES = ("gemma3n", "gemma4")
+
+
+@dataclass(frozen=True, slots=True)
+class _Widths:
+    """Values a token at the widest moment of each part of the graph. `attention_plain` is without flash attention."""
+
+    feed_forward: int
+    attention: int
+    attention_plain: int
+
+    def wider(self, extra: int) -> "_Widths":
+        """All of them, by the same amount."""
+        return _Widths(self.feed_forward + extra, self.attention + extra, self.attention_plain + extra)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What every part of the bound looks at."""
+
+    geometry: Geometry
+    flags: LaunchFlags
+    context: Context
+    placement: Placement
+    widths: _Widths
+    query_width: int
+
+    def values_bytes(self, width: int) -> int:
+        """f32 bytes of `width` values for each token of a micro-batch."""
+        return 4 * width * self.context.ubatch
+
+    @property
+    def pipeline(self) -> bool:
+        """Whether devices work in a pipeline: several of them, and nothing left on the host."""
+        untouched = not self.flags.overrides and self.flags.kv_offload
+        return self.placement.devices > 1 and self.placement.fully_offloaded and untouched
+
+    @property
+    def quantized_cache(self) -> bool:
+        """Whether K or V must be turned back into f16 before it is used."""
+        kinds = (self.flags.cache_type_k, self.flags.cache_type_v)
+        return any(CACHE_TYPES[kind].is_quantized for kind in kinds)
+
+    @property
+    def per_layer_width(self) -> int:
+        """Per-layer embeddings of all layers (Gemma 3n and 4's E-models)."""
+        return self.geometry.per_layer_embedding_length * len(self.geometry.layers)
+
+    @property
+    def host_caches(self) -> list[int]:
+        """The layers whose own cache is on the host."""
+        return [
+            index
+            for index, layer in enumerate(self.geometry.layers)
+            if layer.cache_source == index and cache_device(self.placement, self.flags, index) is None
+        ]
+
+
+def compute_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, placement: Placement) -> list[int]:
+    """An upper bound of each device's compute buffer."""
+    query = max((layer.heads * layer.key_length for layer in geometry.layers), default=0)
+    launch = _Launch(geometry, flags, context, placement, _widths(geometry, context, query), query)
+    if launch.pipeline:
+        launch = replace(launch, widths=launch.widths.wider(_pipeline_width(launch)))
+    return [_device_bytes(launch, device) for device in range(placement.devices)]
+
+
+def host_compute_bytes(geometry: Geometry, context: Context) -> int:
+    """Pinned host memory beside the devices: the graph's inputs, the masks, and the logits of one token a slot."""
+    per_layer = geometry.per_layer_embedding_length * len(geometry.layers)
+    inputs = (4 * geometry.embedding_length * geometry.altup_inputs + per_layer) * context.ubatch * 4
+    return inputs + _mask_bytes(geometry, context) + 4 * geometry.vocab_size * context.slots
+
+
+# --- widths -----------------------------------------------------------------------------------------------------
+
+
+def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
+    embedding = geometry.embedding_length
+    per_layer = geometry.per_layer_embedding_length * len(geometry.layers)
+    mixer = 0
+    if geometry.is_encoder:
+        gated = geometry.architecture.startswith("nomic")
+        forward = 3 * geometry.feed_forward_length + 4 * embedding if gated else _plain_encoder_width(geometry)
+    else:
+        forward = max(_dense_width(geometry), _expert_width(geometry)) + per_layer
+        mixer = _mixer_width(geometry)
+    if geometry.architecture in _GATED:
+        forward = max(forward, mixer)
+    elif mixer:
+        alone = not geometry.feed_forward_length and not geometry.experts.count
+        forward = mixer if alone else forward + mixer
+    attention = _attention_width(geometry, query, per_layer)
+    if mixer and geometry.architecture not in _GATED:
+        attention = max(attention, forward)
+    if geometry.architecture == "cohere2":  # attention and feed-forward stand side by side
+        attention = forward + query
+    plain = max(5 * query + 10 * embedding + per_layer, attention)
+    if geometry.architecture == "gemma3n" and not context.flash_attn:
+        forward += 2 * embedding
+    return _Widths(forward, attention, plain)
+
+
+def _plain_encoder_width(geometry: Geometry) -> int:
+    return geometry.feed_forward_length + 2 * geometry.embedding_length
+
+
+def _embeddings_kept(geometry: Geometry) -> int:
+    """How many embedding-wide values stay alive beside the feed-forward part."""
+    if geometry.architecture == "gemma3n":
+        return 9
+    if geometry.per_layer_embedding_length:
+        return 8
+    return 5 if geometry.architecture in _FIVE_EMBEDDINGS else 4
+
+
+def _dense_width(geometry: Geometry) -> int:
+    has_dense = not geometry.experts.count or geometry.architecture in ("deepseek2", "gemma4")
+    forward = 3 * geometry.feed_forward_length if has_dense else 0
+    return forward + _embeddings_kept(geometry) * geometry.embedding_length
+
+
+def _expert_width(geometry: Geometry) -> int:
+    experts, embedding = geometry.experts, geometry.embedding_length
+    if not experts.count:
+        return 0
+    outputs = 2 * embedding * experts.used
+    hidden = 3 * experts.feed_forward_length * experts.used
+    shared = bool(experts.shared_feed_forward_length) and geometry.architecture != "deepseek2"
+    if shared or geometry.architecture == "gemma4":
+        return outputs + hidden + 8 * embedding + experts.count
+    return max(outputs + 5 * embedding, hidden + 4 * embedding) + experts.count
+
+
+def _mixer_width(geometry: Geometry) -> int:
+    space, embedding = geometry.state_space, geometry.embedding_length
+    if not space.inner:
+        return 0
+    if geometry.architecture in _GATED:
+        return 3 * space.conv_width + 4 * space.inner + 4 * embedding
+    return 3 * space.inner + 3 * space.conv_width + space.heads + 2 * embedding
+
+
+def _attention_width(geometry: Geometry, query: int, per_layer: int) -> int:
+    embedding = geometry.embedding_length
+    gated = geometry.architecture in _GATED
+    queries = 5 if gated or geometry.architecture == "deepseek2" else 2
+    kept = {"gemma3n": 9}.get(geometry.architecture, 8 if per_layer else 4)
+    width = queries * query + kept * embedding + per_layer
+    if geometry.experts.count and not gated:
+        width = max(width, 5 * query + 5 * embedding, 2 * embedding * geometry.experts.used + 8 * embedding)
+    return width
+
+
+def _pipeline_width(launch: _Launch) -> int:
+    """What each stage of a pipeline keeps beside: inputs of the stages before and after."""
+    geometry = launch.geometry
+    width = 12 * geometry.altup_inputs * geometry.embedding_length + 3 * launch.per_layer_width + 2 * launch.query_width
+    if geometry.architecture == "mamba2":
+        return width + 24 * geometry.embedding_length
+    return width + (8 * geometry.embedding_length if any(layer.recurrent for layer in geometry.layers) else 0)
+
+
+# --- one device -------------------------------------------------------------------------------------------------
+
+
+def _device_bytes(launch: _Launch, device: int) -> int:
+    geometry, placement = launch.geometry, launch.placement
+    layers = placement.blocks_on(device, geometry)
+    copies = PIPELINE_COPIES if launch.pipeline else 1
+    dequantized = _dequantized_bytes(launch, layers)
+    body = _body_bytes(launch, device, dequantized)
+    total = _mask_bytes(geometry, launch.context) * copies
+    total += _with_host_weights(launch, device, body, dequantized)
+    if geometry.state_space.inner:
+        total += 2 * geometry.state_bytes * launch.context.slots
+    total += _host_cache_bytes(launch, device, dequantized)
+    total += copies * _foreign_cache_bytes(launch, device, layers)
+    used = device in placement.layers
+    return total + SLACK_BYTES if used or placement.devices == 1 else total
+
+
+def _mask_bytes(geometry: Geometry, context: Context) -> int:
+    """The attention masks, one for each kind of cache: f16 with flash attention, else f32."""
+    value = 2 if context.flash_attn else 4
+    if not geometry.has_cache:
+        return context.ubatch * context.ubatch * value
+    kinds = {layer.window for index, layer in enumerate(geometry.layers) if layer.cache_source == index}
+    cells = sum(context.window_cells if window else context.full_cells for window in kinds)
+    return cells * context.ubatch * value
+
+
+def _dequantized_bytes(launch: _Launch, layers: list[int]) -> int:
+    """One layer's cache in a form that attention can use: f16 of a quantized one, or V transposed where the device
+    refused flash attention after the cache was laid out for it."""
+    geometry, context = launch.geometry, launch.context
+    if context.flash_attn_refused:
+        sizes = [
+            context.cells(geometry.layers[i].window) * 2 * geometry.layers[i].value_width
+            for i in layers
+            if geometry.layers[i].cache_source == i and not geometry.mla
+        ]
+        return max(sizes, default=0)
+    if not context.flash_attn or not launch.flags.kv_offload:
+        return 0
+    caching = [geometry.layers[i] for i in layers if geometry.layers[i].cache_source is not None]
+    sizes = [layer_f16_bytes(launch.flags, context, layer, with_value=not geometry.mla) for layer in caching]
+    return max(sizes, default=0)
+
+
+def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
+    """The widest moment: feed-forward, or attention with whatever it needs beside."""
+    geometry, context, widths = launch.geometry, launch.context, launch.widths
+    scores = 0
+    if not context.flash_attn:
+        heads = max((layer.heads for layer in geometry.layers), default=0)
+        scores = heads * (context.full_cells if geometry.has_cache else context.ubatch) * context.ubatch * 4
+    attention = widths.attention if context.flash_attn else widths.attention_plain
+    body = max(launch.values_bytes(widths.feed_forward), dequantized + launch.values_bytes(attention) + scores)
+    if launch.flags.one_output_per_token and geometry.has_cache and launch.placement.output == device:
+        # A decoder that embeds makes logits for every token of the batch.
+        logits = launch.values_bytes(geometry.vocab_size + 9 * geometry.embedding_length)
+        body = max(body, logits) + (launch.values_bytes(8 * geometry.embedding_length) if launch.pipeline else 0)
+    return body
+
+
+def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int) -> int:
+    """Weights on the host are copied to the first device for prompt batches: the largest one of them at a time."""
+    if device != 0 or not launch.flags.op_offload:
+        return body
+    geometry = launch.geometry
+    largest = max(
+        (
+            weight.file_bytes
+            for weight in geometry.weights
+            if weight.block is not None and weight.block < geometry.blocks and home(launch.placement, weight) is None
+        ),
+        default=0,
+    )
+    if not largest or not launch.flags.overrides:
+        return body + largest
+    experts = geometry.experts
+    fused = experts.shared_feed_forward_length == experts.feed_forward_length and experts.count
+    embedding = launch.values_bytes(geometry.embedding_length)
+    return max(
+        body + (largest if dequantized else 0),
+        largest * (2 if fused else 1) + 16 * embedding,
+        largest + launch.values_bytes(launch.widths.feed_forward) + 5 * embedding,
+    )
+
+
+def _host_cache_bytes(launch: _Launch, device: int, dequantized: int) -> int:
+    """Caches on the host: results go back and forth, and each layer's cache is copied, in f16 too if quantized."""
+    geometry, flags, context = launch.geometry, launch.flags, launch.context
+    hosted = launch.host_caches
+    if not hosted:
+        return 0
+    width = 2 * launch.query_width + 4 * geometry.embedding_length + 4 * launch.per_layer_width
+    total = launch.values_bytes(width)
+    copied = (flags.op_offload and device == 0) or (not flags.kv_offload and device in launch.placement.layers)
+    if not copied:
+        return total
+    raw = {index: layer_cache_bytes(flags, context, geometry.layers[index]) for index in hosted}
+    again = {
+        index: layer_f16_bytes(flags, context, geometry.layers[index]) if context.flash_attn else 0 for index in hosted
+    }
+    peak = max(raw[index] + again[index] for index in hosted)
+    if any(layer.cache_source not in (None, index) for index, layer in enumerate(geometry.layers)):
+        peak += 2 * max(raw.values())
+    if launch.quantized_cache:
+        # f16 copies of host and device layers do not live at once.
+        spare = launch.values_bytes(16 * geometry.embedding_length) if dequantized else 0
+        return total + max(0, peak - dequantized) + spare
+    return total + peak
+
+
+def _foreign_cache_bytes(launch: _Launch, device: int, layers: list[int]) -> int:
+    """Layers that reuse the cache of a layer on another device copy it over, each for itself."""
+    geometry = launch.geometry
+    if geometry.architecture not in _REUSES_CACHES:
+        return 0
+    total = 0
+    for index in layers:
+        source = geometry.layers[index].cache_source
+        if source is not None and source != index and launch.placement.layers[source] != device:
+            total += layer_cache_bytes(launch.flags, launch.context, geometry.layers[index])
+    return total

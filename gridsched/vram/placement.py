@@ -1,0 +1,135 @@
+"""Which device holds what: layers by `-ngl` and `-ts`, tensors by their role and by overrides; what that takes.
+
+Owns llama.cpp's placement rules (llama-model-loader). Devices are counted from 0 in the order given; None is the host.
+"""
+
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from gridsched.vram.flags import LaunchFlags
+from gridsched.vram.geometry import Geometry, Weight
+
+_ALWAYS_ON_HOST = frozenset(
+    ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
+)
+_WITH_OUTPUT = re.compile(
+    r"(output|output_norm|cls|cls\.output|cls\.norm|altup_proj|altup_unembd_proj|dense_2|dense_3)\.(weight|bias)"
+)
+_ALWAYS_COPIES_TABLE = ("gemma4", "gemma3n")  # their loader copies a tied table even where the output is on the host
+_ROPE = "rope_freqs.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`layers[i]` is the device of block i; the last entry is the output layer's. None is the host.
+
+    `overridden` maps a tensor's name to where an override put it.
+    """
+
+    devices: int
+    layers: tuple[int | None, ...]
+    overridden: dict[str, int | None]
+
+    @property
+    def output(self) -> int | None:
+        """The device of the output layer."""
+        return self.layers[-1]
+
+    @property
+    def fully_offloaded(self) -> bool:
+        """Whether every layer, the output included, is on some device."""
+        return None not in self.layers
+
+    def blocks_on(self, device: int | None, geometry: Geometry) -> list[int]:
+        """The ordinary blocks that a device (or the host) holds."""
+        return [index for index in range(geometry.blocks) if self.layers[index] == device]
+
+
+def place(geometry: Geometry, flags: LaunchFlags, devices: int) -> Placement:
+    """Lay the model out over `devices` of equal share, or by `-ts`; 0 devices is the host alone."""
+    total = len(geometry.layers)
+    offloaded = total + 1 if flags.gpu_layers is None else min(flags.gpu_layers, total + 1)
+    if not devices or flags.device_names == ("none",):
+        offloaded = 0
+    start = total + 1 - offloaded
+    bounds = _cumulative_shares(flags, devices) if offloaded else []
+    layers = tuple(
+        None if index < start else _device_of((index - start) / offloaded, bounds) for index in range(total + 1)
+    )
+    overridden: dict[str, int | None] = {}
+    for weight in geometry.weights if flags.overrides else ():
+        for override in flags.overrides:
+            if override.pattern.search(weight.name):
+                known = override.device is not None and override.device < devices
+                overridden[weight.name] = override.device if known else None
+                break
+    return Placement(devices, layers, overridden)
+
+
+def _single(value: float) -> float:
+    """The value as llama.cpp's float32 has it: the borders between devices depend on it."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+def _cumulative_shares(flags: LaunchFlags, devices: int) -> list[float]:
+    if flags.split_mode == "none":
+        chosen = min(flags.main_gpu, devices - 1)
+        return [1.0 if index >= chosen else 0.0 for index in range(devices)]
+    shares: Sequence[float] = flags.tensor_split or (1.0,) * devices
+    shares = (*shares, *(0.0,) * devices)[:devices]
+    if not sum(shares):
+        shares = (1.0,) * devices
+    sums = list(accumulate(map(_single, shares), lambda left, right: _single(left + right)))
+    return [_single(value / sums[-1]) for value in sums]
+
+
+def _device_of(share: float, bounds: list[float]) -> int:
+    return min(bisect_right(bounds, _single(share)), len(bounds) - 1)
+
+
+def weight_bytes(geometry: Geometry, placement: Placement) -> tuple[list[int], int]:
+    """Bytes of weights on each device, and on the host. Exact for CUDA.
+
+    The token table is always on the host; a model without an output tensor has a second copy of it as its output layer.
+    Blocks that only drafting uses are not loaded.
+    """
+    on_devices = [0] * placement.devices
+    on_host = 0
+    for weight in geometry.weights:
+        if weight.block is not None and weight.block >= geometry.blocks:
+            continue
+        for place_of in _copies(geometry, placement, weight):
+            if place_of is None:
+                on_host += weight.host_bytes
+            else:
+                on_devices[place_of] += weight.device_bytes
+    return on_devices, on_host
+
+
+def _copies(geometry: Geometry, placement: Placement, weight: Weight) -> list[int | None]:
+    """Everywhere that a tensor is held."""
+    if weight.name == _ROPE:
+        full = geometry.architecture != "gemma4"  # whose window layers rotate without the table
+        users = {placement.layers[i] for i in range(geometry.blocks) if full or not geometry.layers[i].window}
+        return list(users)
+    where = home(placement, weight)
+    if weight.name == "token_embd.weight" and geometry.tied_output:
+        copied = placement.output is not None or geometry.architecture in _ALWAYS_COPIES_TABLE
+        return [where, placement.output] if copied else [where]
+    return [where]
+
+
+def home(placement: Placement, weight: Weight) -> int | None:
+    """The device of a tensor, None for the host."""
+    if weight.name in placement.overridden:
+        return placement.overridden[weight.name]
+    if weight.name in _ALWAYS_ON_HOST:
+        return None
+    if _WITH_OUTPUT.fullmatch(weight.name):
+        return placement.output
+    return placement.layers[weight.block if weight.block is not None else 0]
