@@ -16,9 +16,11 @@ from pathlib import Path
 
 from gridsched.vram.header import Header, HeaderError, NeedMore, scan
 
-FIRST_READ_BYTES = 2 << 20
-"""Most headers are shorter than this; longer ones are read on, twice as far each time. Plain reads and no memory map,
-because a mapped file that somebody shortens meanwhile would take the whole process down."""
+FIRST_READ_BYTES = 4 << 20
+FURTHER_READ_BYTES = 12 << 20
+"""Most headers are shorter than the first read, and those of the largest vocabularies (12 MB) than both. A header is
+scanned from its start again after each read, so few long reads are faster than many short ones. Plain reads and no
+memory map, because a mapped file that somebody shortens meanwhile would take the whole process down."""
 
 PIECE_BYTES = 1 << 20
 FINGERPRINT_BYTES = 64 << 10
@@ -94,7 +96,7 @@ def _read_header(file: io.FileIO, file_bytes: int) -> tuple[Header, bytes]:
         except NeedMore as more:
             if wanted_bytes == file_bytes:
                 raise Unreadable("the file ends inside its header") from more
-            wanted_bytes = min(max(more.bytes_needed, 2 * wanted_bytes), file_bytes)
+            wanted_bytes = min(max(more.bytes_needed, wanted_bytes + FURTHER_READ_BYTES), file_bytes)
 
 
 def _explained(path: Path, error: OSError) -> Unreadable:
