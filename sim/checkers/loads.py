@@ -7,6 +7,7 @@ from sim.checkers.book import LONG_AGO, InstanceNote, JobNote
 from sim.checkers.checker import Checker
 
 CLOSE = 1e-6
+FREEZE_SECONDS = 12.0  # L3: for at most 10 s after a stop, what others hold may be seen as it was before; and two polls
 
 
 class Loads(Checker):
@@ -69,6 +70,33 @@ class Loads(Checker):
         ours = sum(max(one.needs(device), one.held.get(device, 0)) for one in here)
         external = max(0, read.used_bytes - sum(held for _, held in read.held))
         return read.total_bytes - spec.headroom_bytes - external - ours
+
+    # --- loads that do not begin --------------------------------------------------------------------------------------
+
+    def settled(self) -> None:
+        """S2: the first who waits for a model that is not there has it loaded at once, where it surely fits."""
+        if self.book.draining or self.book.now - self.book.shrunk_at < FREEZE_SECONDS:
+            return
+        missing = [note for note in self.book.waiting() if self.book.open_instance(note.job.model) is None]
+        if not missing:
+            return
+        first = min(missing, key=lambda note: (note.job.job_class, note.arrived_at, note.job.id))
+        loading = [one for one in self.book.living() if one.state != "ready"]
+        spec = self.book.models.get(first.job.model)
+        if loading or spec is None or first.job.warm_only or spec.name in self.book.failed_at:
+            return
+        if self.book.instance_of(spec.name) is not None or (first.job.job_class.is_low and self._chat_near(first)):
+            return
+        if any(self._free(device) < 0 for device in self.book.devices):
+            return
+        if any(self._fits(dict(option.need_bytes), {}) for option in spec.options):
+            self.broken("S2", f"job {first.job.id} is first, {spec.name} fits, nothing is loading, and no load begins")
+
+    def _chat_near(self, note: JobNote) -> bool:
+        """Whether a chat lives, or has just lived: then much may hold a low load."""
+        chats = any(not other.job.job_class.is_low for other in self.book.jobs.values())
+        tails = any(self.book.tail_until(device) >= self.book.now for device in self.book.devices)
+        return chats or tails or note.job.no_evict
 
     # --- stops --------------------------------------------------------------------------------------------------------
 

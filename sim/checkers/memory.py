@@ -27,7 +27,7 @@ class Memory(Checker):
             return
         here = [one for one in self.book.instances.values() if device in one.start.option.devices]
         reserved = sum(self._least(one.needs(device), one.held.get(device), served=one.served) for one in here)
-        ours = sum(one.held.get(device, 0) for one in here)
+        ours = sum(max(one.held.get(device, 0), one.needs(device) if one.state == "exited" else 0) for one in here)
         external = max(0, read.used_bytes - ours)
         usable = read.total_bytes - spec.headroom_bytes - external
         if reserved + need > usable:

@@ -206,7 +206,7 @@ def test_S7_a_job_is_answered_after_its_end() -> None:
     """Granted after it was abandoned, rejected after it was rejected."""
     tape = Tape()
     tape.ready(1, "a", job(1))
-    tape.hear(JobSubmitted(job(2, "b")))
+    tape.hear(JobSubmitted(job(2, "b")), tape.start(2, "b"))
     tape.hear(JobAbandoned(JobId(2)), reject(2, RejectionCode.QUEUE_FULL))
     tape.hear(GrantReturned(GrantId(1)), grant(job(1), 1))
     assert [one.rule for one in tape.watch.found] == ["S7", "S7"]
@@ -375,11 +375,11 @@ def test_L6_two_low_loads_at_once() -> None:
 
 
 def test_S6a_a_low_load_takes_what_a_chat_needs() -> None:
-    """Both would fit alone; the chat waits for the interactive load slot."""
+    """Either would fit alone, the chat has not been loaded for, and now it no longer fits."""
     tape = Tape(model("a", 60), model("b", 60))
     tape.hear(JobSubmitted(job(1)))
     tape.hear(JobSubmitted(job(2, "b", BACKGROUND)), tape.start(2, "b"))
-    assert tape.rules == {"S6a"}
+    assert tape.rules == {"S2", "S6a"}
 
 
 def test_S9_a_load_that_only_warm_jobs_want() -> None:
@@ -485,3 +485,10 @@ def test_liveness_a_job_that_never_ends() -> None:
     tape.hear(JobSubmitted(job(1)), tape.start(1))
     tape.watch.finish()
     assert tape.rules == {"liveness"}
+
+
+def test_S2_a_load_that_fits_and_does_not_begin() -> None:
+    """An empty card, one chat, and nothing happens."""
+    tape = Tape()
+    tape.hear(JobSubmitted(job(1)), at=1.0)
+    assert tape.rules == {"S2"}
