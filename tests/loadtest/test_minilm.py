@@ -1,13 +1,17 @@
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import gguf
+import httpx
 import numpy as np
 import pytest
+import trio
 
 from gridsched.engine.find import find_engine
-from loadtest import engine
+from gridsched.engine.locate import FoundEngine
+from loadtest.clients import Client
 from loadtest.minilm import ConversionError, convert
 from tests.loadtest.tiny_bert import CONFIG, CONTEXT, LAYERS, WIDTH, WORDS, write_tensors, write_tiny_bert
 
@@ -136,16 +140,51 @@ def test_a_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path) -> N
         convert(tmp_path, tmp_path / "tiny.gguf")
 
 
-@pytest.mark.slow
-def test_the_real_engine_serves_what_was_converted(tmp_path: Path) -> None:
-    """The proof that names, shapes and keys are the engine's own: it loads the file and is ready."""
+@pytest.fixture
+def engine() -> FoundEngine:
+    """The real engine, where one runs."""
     found = find_engine()
     if not found.info.ok:
         pytest.skip(found.info.problem)
-    env = {**os.environ, **found.env}
+    return found
+
+
+@pytest.mark.slow
+async def test_the_real_engine_serves_what_was_converted(engine: FoundEngine, tmp_path: Path) -> None:
+    """The proof that names, shapes and keys are the engine's own: it embeds two texts, each its own way."""
     write_tiny_bert(tmp_path)
     convert(tmp_path, tmp_path / "tiny.gguf")
-    problem = engine.obstacle(found.info.path, env, tmp_path / "tiny.gguf")
-    if problem and engine.WRONG_PROCESSOR in problem:
-        pytest.skip(problem)
-    assert problem is None
+    address = str(tmp_path / "engine.sock")
+    process = _start(engine, tmp_path / "tiny.gguf", address)
+    try:
+        http = httpx.AsyncClient(base_url="http://engine", transport=httpx.AsyncHTTPTransport(uds=address))
+        async with http:
+            with trio.fail_after(30):
+                while not await _is_healthy(http):
+                    assert process.poll() is None
+                    await trio.sleep(0.05)
+            gave = await Client(http).embed("embeddings", "tiny", ["abc", "hgf"])
+    finally:
+        process.kill()
+        process.wait()
+    assert gave.measured.error == ""
+    assert gave.indexes == [0, 1]
+    assert [len(vector) for vector in gave.vectors] == [WIDTH, WIDTH]
+    assert gave.vectors[0] != gave.vectors[1]
+
+
+def _start(found: FoundEngine, model: Path, address: str) -> "subprocess.Popen[bytes]":
+    options = ["--embedding", "--ctx-size", str(CONTEXT), "--host", address, "--threads", "1"]
+    return subprocess.Popen(
+        [found.info.path, "-m", str(model), *options],
+        env={**os.environ, **found.env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+async def _is_healthy(http: httpx.AsyncClient) -> bool:
+    try:
+        return (await http.get("/health")).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
