@@ -7,6 +7,7 @@ schema says what each key wants. So a model called `1.10` keeps its name, and no
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import cast
 
 from ruamel.yaml import YAML
@@ -17,8 +18,11 @@ from ruamel.yaml.reader import ReaderError
 Loc = tuple[str | int, ...]
 """The way to a value: keys and list positions, from the top."""
 
-MAX_NODES = 100_000
+MAX_NODES = 20_000
 """Values in a document, an alias counted at each use: a few lines of nested aliases can stand for billions."""
+
+MAX_BRACKETS = 100
+"""Brackets that may be open at once: the parser's time grows with their square."""
 
 _NULL_WORDS = frozenset(("", "~", "null", "Null", "NULL"))
 _TAB = "found character '\\t' that cannot start any token"
@@ -49,12 +53,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value is, and where its key is (the same for a list's item), from 1."""
+    """Where a value is, and where its key is (the same for a list's item), from 1. `holds_more`: it is no scalar."""
 
     line: int
     column: int
     key_line: int
     key_column: int
+    holds_more: bool = False
 
 
 @dataclass(slots=True)
@@ -100,6 +105,8 @@ def read_document(text: str) -> Document:
 
 
 def _compose(text: str) -> Node | None:
+    if max(accumulate((each in "[{") - (each in "]}") for each in text), default=0) > MAX_BRACKETS:
+        raise RecursionError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReusedAnchorWarning)  # legal YAML: the nearer anchor counts
         # The plain reader refuses `{host: ::1}`, which is YAML; the round-trip reader does not.
@@ -201,4 +208,5 @@ def _written(node: ScalarNode) -> Written:
 
 def _place(key: Node, value: Node) -> Place:
     at, key_at = value.start_mark, key.start_mark
-    return Place(at.line + 1, at.column + 1, key_at.line + 1, key_at.column + 1)
+    holds_more = not isinstance(value, ScalarNode)
+    return Place(at.line + 1, at.column + 1, key_at.line + 1, key_at.column + 1, holds_more)

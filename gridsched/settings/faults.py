@@ -59,8 +59,7 @@ def problem_of(document: Document, details: ErrorDetails) -> Problem:
     while loc and loc not in document.places:
         loc = loc[:-1]  # what is missing has no place: the fault lies with what should hold it
     place = document.places.get(loc, _TOP)
-    nested = any(len(other) > len(loc) and other[: len(loc)] == loc for other in document.places)
-    if nested or details["type"] == "extra_forbidden" or "[key]" in details["loc"]:
+    if place.holds_more or details["type"] == "extra_forbidden" or "[key]" in details["loc"]:
         return Problem(place.key_line, place.key_column, dotted(loc), sentence_of(details))
     return Problem(place.line, place.column, dotted(loc), sentence_of(details))
 

@@ -20,8 +20,11 @@ FILE_NAME = "gridsched.yaml"
 VARIABLE = "GRIDSCHED_CONFIG"
 """The environment variable that names a configuration file."""
 
-MAX_FILE_BYTES = 2**20
+MAX_FILE_BYTES = 2**18
 """A larger file is no configuration: some other file was named by mistake."""
+
+MAX_FAULTS = 1000
+"""Faults of the schema that are put into sentences."""
 
 
 def find(path_flag: Path | None, environ: Mapping[str, str], cwd: Path, user_folder: Path | None = None) -> Path | None:
@@ -72,7 +75,7 @@ def parse(text: str, source: str, around: Surroundings) -> Settings:
         if not problems:
             return settings
     except ValidationError as error:
-        problems += (problem_of(document, details) for details in error.errors(include_url=False))
+        problems += (problem_of(document, details) for details in error.errors(include_url=False)[:MAX_FAULTS])
     raise SettingsError(source, tuple(sorted(problems, key=lambda each: (each.line, each.column))))
 
 

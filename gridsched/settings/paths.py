@@ -20,9 +20,6 @@ import platformdirs
 VARIABLE = "GRIDSCHED_DATA_DIR"
 """The environment variable that names the data directory."""
 
-LONGEST_RUN_PATH = 80
-"""Bytes of the path of `run/`: a Unix socket's path has at most 107, and the socket's name needs its share."""
-
 _LOCK = "owner.lock"
 
 
@@ -68,7 +65,6 @@ class DataDir:
     @classmethod
     def own(cls, path: Path) -> Self:
         """Make what is missing and take ownership. Raises DataDirInUse, and DataDirError for anything else."""
-        _require_short(path / "run")
         try:
             with ExitStack() as undo:
                 _require_ours(path)
@@ -105,14 +101,6 @@ class DataDir:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _require_short(run: Path) -> None:
-    if len(os.fsencode(run)) > LONGEST_RUN_PATH:
-        raise DataDirError(
-            f"the path {run} is longer than {LONGEST_RUN_PATH} bytes, too long for the engines' sockets;"
-            f" choose a shorter one with --data-dir"
-        )
 
 
 def _require_ours(path: Path) -> None:

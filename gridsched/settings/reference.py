@@ -6,6 +6,7 @@ Must never know a setting by name. `python -m gridsched.settings.reference` writ
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,6 +32,7 @@ class Setting:
     meaning: str
 
 
+@cache
 def settings_there_are() -> tuple[Setting, ...]:
     """Every setting, in the schema's order."""
     return tuple(_walk(Settings, ()))

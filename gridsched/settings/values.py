@@ -87,19 +87,18 @@ def shown(value: object) -> str:
     """What the file has, as a sentence ends with it."""
     match value:
         case Written(is_null=True):
-            return "got nothing"
+            what = "nothing"
         case Written(quoted=True):
-            return f'got "{_short(value)}" in quotes'
-        case "":
-            return "got nothing"
+            what = f'"{_short(value)}" in quotes'
         case str() | int() | float():
-            return f"got {_short(str(value))}"
+            what = _short(str(value)) or "nothing"
         case Mapping():
-            return "got a mapping"
+            what = "a mapping"
         case list() | tuple():
-            return "got a list"
+            what = "a list"
         case _:
-            return f"got {value!r}"
+            what = repr(value)
+    return f"got {what}"
 
 
 def _short(text: str) -> str:
