@@ -7,6 +7,7 @@ for. Exit code 0 when every mark is met, 1 when one is missed or the demo could 
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
@@ -102,7 +103,7 @@ def _real_setting() -> Setting:
     found = find_engine()
     if found.info.ok:
         try:
-            return _setting_for(fetch.fetch_models())
+            return setting_for(fetch.fetch_models())
         except fetch.FetchFailure as failure:
             raise DemoFailure(str(failure)) from failure
     if not found.info.path and _has_engine_wheel():
@@ -119,7 +120,7 @@ def _has_engine_wheel() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
-def _setting_for(models: "Models") -> Setting:
+def setting_for(models: "Models") -> Setting:
     """A chat model with two slots, a second name over the same file for batch work, and an embedder.
 
     On a processor every process would take all cores; four threads are what such small models can use.
@@ -222,7 +223,7 @@ async def _interruptible(setting: Setting, folder: Path, seconds: float, keep: b
                 print(f"Server up at {server.url}; its log: {server.log}", flush=True)
                 result = await _measure_and_tell(setting, server, seconds)
                 if keep:
-                    print(_how_to_use(server.url, setting.chat), flush=True)
+                    print(how_to_use(server.url, setting.chat), flush=True)
                     await trio.sleep_forever()
         except DemoFailure as failure:
             print(f"gridsched demo: {failure}", file=sys.stderr)
@@ -296,7 +297,8 @@ def _tell(job: "MainJob", lines: "Sequence[Line]", fault: str) -> int:
     return 0 if all(mark.met for mark in judged) else 1
 
 
-def _how_to_use(url: str, model: str) -> str:
+def how_to_use(url: str, model: str) -> str:
+    """Lines that can be pasted: a shell's, and the OpenAI SDK's."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello."}]})
     return f"""
 The server stays up until Ctrl-C. From a shell:
@@ -314,7 +316,10 @@ With the OpenAI SDK:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not 0 < value <= LONGEST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {LONGEST_SECONDS:.0f}")
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0 and up to {LONGEST_SECONDS:.0f}")
     return value
