@@ -142,7 +142,9 @@ class SchedulerSettings(Section):
         "auto", "Slots of each model kept for interactive work; `auto` is 1 of two or more (S6)."
     )
     stall_limit_seconds: Annotated[float, duration(1.0)] = _setting(
-        "10m", "A step in which the engine sends no byte for this long has stalled (S9)."
+        "10m",
+        "A step in which the engine sends no byte for this long has stalled; an answer that is not streamed is silent"
+        " until it is whole (S9).",
     )
     queues: QueuesSettings = _setting(QueuesSettings(), "The bounds of each class's queue (S9).")
 
