@@ -1,0 +1,271 @@
+"""P1 to P7: whole lives of real processes, the stand-in engine in place of llama-server."""
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+import trio
+
+from gridsched.core.events import FailureCause, InstanceExited, InstanceReady
+from gridsched.core.ids import InstanceId
+from gridsched.engine.child import start_ticks
+from gridsched.engine.locate import FoundEngine
+from gridsched.ports import Capability, UpstreamFailure
+from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, make_bench
+
+pytestmark = pytest.mark.slow  # every test starts a process
+
+
+async def test_a_process_becomes_ready_serves_and_is_gone_when_told(bench: Bench) -> None:
+    """Ready once, then exited without a failure; its socket is gone, its last lines are kept."""
+    async with bench.running(bench.launch(print_lines=["hello"])):
+        (pid,) = bench.engine.processes().values()
+        socket = bench.engine.endpoint(ONE)
+        assert socket is not None
+        assert socket.is_socket()
+        assert start_ticks(pid)
+        assert await bench.upstream.busy_slots(ONE) == 0
+    assert bench.exit() == InstanceExited(ONE, None)
+    assert bench.engine.processes() == {}
+    assert bench.engine.endpoint(ONE) is None
+    assert not socket.exists()
+    assert bench.engine.log_tail(ONE) == ("hello",)
+
+
+async def test_P1_the_socket_lies_in_a_private_folder(bench: Bench) -> None:
+    """Nobody else can reach the process, and it listens nowhere else."""
+    async with bench.running(bench.launch()):
+        socket = bench.engine.endpoint(ONE)
+        assert socket is not None
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    (argv,) = bench.records("argv")
+    assert isinstance(argv, list)
+    assert argv[argv.index("--host") + 1] == str(socket)
+    assert "--port" not in argv
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_a_socket_path_that_is_too_long_moves_to_a_short_private_folder(
+    fake_engine: FoundEngine, tmp_path: Path
+) -> None:
+    """The kernel takes 107 bytes; the folder is gone afterwards."""
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    bench = make_bench(fake_engine, deep)
+    async with bench.running(bench.launch(record="")):
+        socket = bench.engine.endpoint(ONE)
+        assert socket is not None
+        assert len(os.fsencode(socket)) <= 107
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    assert not socket.parent.exists()
+
+
+async def test_B7_an_exit_while_starting_is_seen_at_once(bench: Bench) -> None:
+    """Not after the start's limit, and with what it printed."""
+    started = trio.current_time()
+    line = "llama_model_load: error loading model: unknown model architecture: 'foo'"
+    failure = (await bench.run_to_the_end(bench.launch(exit_at="start", print_lines=[line]))).failure
+    assert failure is not None
+    assert failure.cause is FailureCause.UNKNOWN_ARCHITECTURE
+    assert line in failure.log_tail
+    assert "foo" in failure.message
+    assert trio.current_time() - started < 5.0
+    assert bench.events == [InstanceExited(ONE, failure)]
+
+
+@pytest.mark.parametrize("moment", ["load", "probe"])
+@pytest.mark.parametrize(("number", "cause"), [(11, FailureCause.CRASHED), (9, FailureCause.KILLED)])
+async def test_B7_a_crash_while_loading_or_probing_is_a_crash(
+    bench: Bench, moment: str, number: int, cause: FailureCause
+) -> None:
+    """A broken connection is not blamed on the engine's flags when the process has died."""
+    failure = (await bench.run_to_the_end(bench.launch(exit_at=moment, exit_signal=number))).failure
+    assert failure is not None
+    assert failure.cause is cause
+
+
+async def test_B2_death_in_service_is_seen_at_once(bench: Bench) -> None:
+    """Kill -9 of an idle process: an exit with a cause, and no process left."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
+            await bench.wait_for(InstanceReady)
+            os.kill(bench.engine.processes()[ONE], signal.SIGKILL)
+    failure = bench.exit().failure
+    assert failure is not None
+    assert failure.cause is FailureCause.KILLED
+
+
+async def test_P6_ready_only_after_health_says_so_and_a_probe_was_served(bench: Bench) -> None:
+    """503 while it loads is waited out; then the questions come in order."""
+    async with bench.running(bench.launch(loading_answers=3)):
+        pass
+    assert bench.records("path") == [*["/health"] * 4, "/v1/models", "/props", "/completion"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "path"), [(Capability.EMBEDDING, "/v1/embeddings"), (Capability.RERANK, "/v1/rerank")]
+)
+async def test_P6_a_probe_asks_what_the_model_is_for(bench: Bench, capability: Capability, path: str) -> None:
+    """An embedding model has no token to give."""
+    async with bench.running(bench.launch(capability)):
+        pass
+    assert bench.records("path")[-1] == path
+
+
+@pytest.mark.parametrize(
+    ("switches", "cause", "words"),
+    [
+        ({"probe_status": 500}, FailureCause.CRASHED, "answered 500 to /completion"),
+        ({"total_slots": 4}, FailureCause.BAD_FLAGS, "4 slots where 2 were planned"),
+        ({"slot_ctx": 4096}, FailureCause.BAD_FLAGS, "4096 where 1024 was planned"),
+        ({"tag": "another"}, FailureCause.CRASHED, "another program answers"),
+        (
+            {"probe_status": 500, "print_lines": ["CUDA error: an illegal memory access"]},
+            FailureCause.DRIVER_FAULT,
+            "answered 500",
+        ),
+    ],
+)
+async def test_P6_a_process_that_is_not_as_planned_never_becomes_ready(
+    bench: Bench, switches: dict[str, object], cause: FailureCause, words: str
+) -> None:
+    """It is ended, and the failure says what differs (B13, B16)."""
+    failure = (await bench.run_to_the_end(bench.launch(**switches))).failure
+    assert failure is not None
+    assert failure.cause is cause
+    assert words in failure.message
+    assert len(bench.events) == 1
+
+
+@pytest.mark.usefixtures("leak_free")
+@pytest.mark.parametrize("place", ["/health", "/completion"])
+async def test_P6_a_silent_start_ends_at_its_limit(fake_engine: FoundEngine, tmp_path: Path, place: str) -> None:
+    """A process that takes questions and never answers them."""
+    bench = make_bench(fake_engine, tmp_path, startup_timeout_seconds=0.5)
+    failure = (await bench.run_to_the_end(bench.launch(hang_at=place))).failure
+    assert failure is not None
+    assert failure.cause is FailureCause.START_TIMEOUT
+    assert "0.5 s" in failure.message
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_a_connection_that_breaks_while_starting_is_tried_again(fake_engine: FoundEngine, tmp_path: Path) -> None:
+    """It proves nothing, until the start's limit has passed."""
+    bench = make_bench(fake_engine, tmp_path, startup_timeout_seconds=0.5)
+    failure = (await bench.run_to_the_end(bench.launch(close_at="/props"))).failure
+    assert failure is not None
+    assert failure.cause is FailureCause.START_TIMEOUT
+    assert bench.records("path").count("/props") > 1
+
+
+async def test_B15_a_stop_while_starting_is_no_failure(bench: Bench) -> None:
+    """Told to end before it was ready: it ends, and that is all."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(hang_at="/health"), bench.post)
+            while "/health" not in bench.records("path"):  # noqa: ASYNC110 - another process writes it
+                await trio.sleep(0.01)
+            bench.engine.stop(ONE)
+    assert bench.events == [InstanceExited(ONE, None)]
+
+
+async def test_a_stop_before_the_first_turn_of_run_starts_nothing(bench: Bench) -> None:
+    """Two commands of one decision: the task that is to run it has not begun when it is told to stop."""
+    bench.engine.stop(ONE)
+    await bench.run_to_the_end(bench.launch())
+    assert bench.events == [InstanceExited(ONE, None)]
+    assert not bench.record.exists()
+
+
+async def test_a_stop_of_what_is_not_there_is_ignored(bench: Bench) -> None:
+    """Ended ones, too."""
+    await bench.run_to_the_end(bench.launch(exit_at="start"))
+    bench.engine.stop(ONE)
+    assert bench.engine.log_tail(InstanceId(99)) == ()
+    with pytest.raises(UpstreamFailure, match="not running"):
+        await bench.upstream.busy_slots(ONE)
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_B19_a_process_that_ignores_the_signal_is_killed_after_the_grace(
+    fake_engine: FoundEngine, tmp_path: Path
+) -> None:
+    """And its death is no failure, since it was wanted."""
+    bench = make_bench(fake_engine, tmp_path, stop_grace_seconds=0.2)
+    async with bench.running(bench.launch(ignore_term=True)):
+        stopped = trio.current_time()
+    assert bench.exit().failure is None
+    assert 0.2 <= trio.current_time() - stopped < 5.0
+
+
+async def test_cancelled_it_ends_the_process_first(bench: Bench) -> None:
+    """The exit is posted when the process is gone, from within the cancelled scope."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
+            await bench.wait_for(InstanceReady)
+            pid = bench.engine.processes()[ONE]
+            nursery.cancel_scope.cancel()
+    assert bench.exit().failure is None
+    assert start_ticks(pid) is None
+
+
+async def test_B17_megabytes_of_output_hold_nothing_up(bench: Bench) -> None:
+    """They are read while it starts; the file and the tail stay bounded."""
+    flood = bench.launch(print_bytes=6_000_000, print_raw_hex="fffe0a" + "2e" * 20_000 + "0a")
+    async with bench.running(flood):
+        pass
+    log = bench.engine.log_path(flood.model)
+    assert log.name == "org_tiny.log"
+    assert log.with_name("org_tiny.log.1").stat().st_size < 5 * 1024 * 1024
+    assert len(bench.engine.log_tail(ONE)) <= 100
+    assert any("\ufffd\ufffd" in line for line in bench.engine.log_tail(ONE))
+
+
+async def test_a_grandchild_that_holds_the_output_does_not_delay_the_end(bench: Bench) -> None:
+    """The whole group is gone, and the pipe's end was not waited for."""
+    started = trio.current_time()
+    async with bench.running(bench.launch(grandchild=True)):
+        pass
+    assert bench.exit().failure is None
+    assert trio.current_time() - started < 10.0
+
+
+async def test_flags_of_a_person_that_are_ours_are_refused_before_a_start(bench: Bench) -> None:
+    """With their names."""
+    failure = (await bench.run_to_the_end(bench.launch(flags=("--host", "0.0.0.0")))).failure  # noqa: S104 - refused
+    assert failure is not None
+    assert failure.cause is FailureCause.BAD_FLAGS
+    assert "--host" in failure.message
+    assert not bench.record.exists()
+
+
+async def test_the_child_sees_no_secret(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the shell that started us holds stays with us."""
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "7")
+    async with bench.running(bench.launch()):
+        pass
+    (env,) = bench.records("env")
+    assert isinstance(env, dict)
+    assert not {"HF_TOKEN", "LLAMA_ARG_CTX_SIZE"} & set(env)
+    assert env["PATH"] == os.environ["PATH"]
+
+
+async def test_P5_one_crash_takes_down_one_process(bench: Bench) -> None:
+    """Its neighbour goes on serving."""
+    two = InstanceId(2)
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
+            await bench.wait_for(InstanceReady)
+            nursery.start_soon(bench.engine.run, two, bench.launch(), bench.post)
+            while InstanceReady(two) not in bench.events:
+                await bench.said.wait()
+            os.kill(bench.engine.processes()[ONE], signal.SIGSEGV)
+            await bench.wait_for(InstanceExited)
+            assert set(bench.engine.processes()) == {two}
+            assert await bench.upstream.busy_slots(two) == 0
+            bench.engine.stop(two)
