@@ -245,14 +245,15 @@ def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
 
 def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int) -> int:
     """Weights on the host are copied to the first device for prompt batches: the largest one of them at a time."""
-    if device != 0 or not launch.flags.op_offload:
+    placement = launch.placement
+    if device != 0 or not launch.flags.op_offload or (placement.fully_offloaded and not placement.overridden):
         return body
     geometry = launch.geometry
     largest = max(
         (
             weight.file_bytes
             for weight in geometry.weights
-            if weight.block is not None and weight.block < geometry.blocks and home(launch.placement, weight) is None
+            if weight.block is not None and weight.block < geometry.blocks and home(placement, weight) is None
         ),
         default=0,
     )

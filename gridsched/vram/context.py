@@ -82,7 +82,7 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
 
 def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     """Where `auto` ends as off on CUDA: K and V of different lengths without grouping (DeepSeek before MLA), and
-    hybrids whose attention layers cannot run beside a cache on the host. A quantized V keeps it on: it cannot do without."""
+    hybrids whose attention cannot run beside a cache on the host. A quantized V cannot do without, and keeps it on."""
     if CACHE_TYPES[flags.cache_type_v].is_quantized or geometry.mla or flags.gpu_layers == 0:
         return False
     if geometry.architecture in ("falcon-h1", "granitehybrid") and not flags.kv_offload:

@@ -111,8 +111,8 @@ class Geometry:
     """Everything the formulas need to know of one model. `weights` are all its tensors, drafting blocks included.
 
     `blocks` counts the ordinary layers, `draft_blocks` those that only speculative decoding uses. `window` is in
-    tokens, 0 for none. `state_bytes` is one recurrent layer's state for one sequence. `pooling` is one of none, mean, cls, last,
-    rank, or None where the header does not say.
+    tokens, 0 for none. `state_bytes` is one recurrent layer's state for one sequence. `pooling` is one of none, mean,
+    cls, last, rank, or None where the header does not say.
     """
 
     architecture: str

@@ -103,11 +103,11 @@ def weight_bytes(geometry: Geometry, placement: Placement) -> tuple[list[int], i
     for weight in geometry.weights:
         if weight.block is not None and weight.block >= geometry.blocks:
             continue
-        for place_of in _copies(geometry, placement, weight):
-            if place_of is None:
+        for device in _copies(geometry, placement, weight):
+            if device is None:
                 on_host += weight.host_bytes
             else:
-                on_devices[place_of] += weight.device_bytes
+                on_devices[device] += weight.device_bytes
     return on_devices, on_host
 
 
@@ -128,8 +128,8 @@ def home(placement: Placement, weight: Weight) -> int | None:
     """The device of a tensor, None for the host."""
     if weight.name in placement.overridden:
         return placement.overridden[weight.name]
+    if weight.block is not None:
+        return placement.layers[weight.block]
     if weight.name in _ALWAYS_ON_HOST:
         return None
-    if _WITH_OUTPUT.fullmatch(weight.name):
-        return placement.output
-    return placement.layers[weight.block if weight.block is not None else 0]
+    return placement.output if _WITH_OUTPUT.fullmatch(weight.name) else placement.layers[0]
