@@ -1,0 +1,192 @@
+"""Composition: from settings to a running server. No rule of the product lives here.
+
+Owns the order in which things are found, and the sentences for what is missing. Everything that can be wrong is found
+before the first process is started, and ends with `StartError`: a sentence, what to do, and an exit code.
+"""
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from gridsched.api.app import Front
+from gridsched.api.listen import CannotListen, PortTaken, listen
+from gridsched.api.settings import FrontSettings
+from gridsched.devices.discover import NoDevice, discover
+from gridsched.devices.headroom import Headroom
+from gridsched.engine.find import find_engine
+from gridsched.engine.supervisor import LlamaEngine
+from gridsched.engine.upstream import SocketUpstream
+from gridsched.library.catalog import CatalogDefaults, ModelCatalog
+from gridsched.library.scan import usual_folders
+from gridsched.library.sources import read_library
+from gridsched.metrics.registry import Metrics
+from gridsched.ports import EngineInfo
+from gridsched.runtime.runtime import Parts, Runtime
+from gridsched.settings.load import SettingsError, defaults, find, load, override
+from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, data_dir_path
+from gridsched.settings.schema import Settings
+from gridsched.store.measurements import MeasurementStore
+
+CONFIGURATION, PORT_TAKEN, DATA_DIR_IN_USE = 2, 3, 4
+"""Exit codes of the contract."""
+
+Say = Callable[[str], None]
+
+
+class StartError(Exception):
+    """The server cannot start: one or more sentences for a person, and the exit code."""
+
+    def __init__(self, message: str, code: int = CONFIGURATION) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SystemClock:
+    """The wall clock of this machine."""
+
+    def wall_seconds(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was found: the parts of a server, and sentences about the choices made."""
+
+    parts: Parts
+    notes: tuple[str, ...]
+
+
+def read_settings(
+    config: Path | None, environ: Mapping[str, str], host: str | None, port: int | None, models_dir: Path | None
+) -> tuple[Settings, str]:
+    """The settings with what the command line said, and where they come from. Raises StartError."""
+    path = find(config, environ, Path.cwd())
+    try:
+        settings = load(path, environ) if path is not None else defaults()
+        return override(settings, host, port, models_dir), str(path) if path is not None else "defaults (no file)"
+    except SettingsError as error:
+        raise StartError(str(error)) from None
+
+
+def own_data_dir(flag: Path | None, environ: Mapping[str, str]) -> DataDir:
+    """Take the data directory. Raises StartError, with its own code where another server has it."""
+    try:
+        return DataDir.own(data_dir_path(flag, environ))
+    except DataDirInUse as error:
+        raise StartError(str(error), DATA_DIR_IN_USE) from None
+    except DataDirError as error:
+        raise StartError(str(error)) from None
+
+
+def open_port(settings: Settings) -> socket.socket:
+    """The public socket, listening. Raises StartError."""
+    try:
+        return listen(settings.server.host, settings.server.port)
+    except PortTaken as error:
+        raise StartError(f"{error}; stop it, or choose another port with --port", PORT_TAKEN) from None
+    except CannotListen as error:
+        raise StartError(str(error)) from None
+
+
+def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mapping[str, str], home: Path) -> Machine:
+    """Find devices, engine and models. Blocks, and runs the engine once: not inside trio. Raises StartError."""
+    headroom = Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
+    try:
+        found = discover(headroom, settings.devices.host_budget_bytes, settings.devices.ignore)
+    except NoDevice as error:
+        raise StartError(str(error)) from None
+    infos = found.monitor.devices()
+    engine_found = find_engine(str(settings.engine.path) if settings.engine.path else None, environ)
+    if not engine_found.info.ok:
+        raise StartError(engine_found.info.problem)
+    store = MeasurementStore(data_dir.path / "measurements.sqlite3", say)
+    folders = _folders(settings, data_dir, environ, home)
+    library = read_library(settings.entries(), folders)
+    catalog = ModelCatalog(
+        library,
+        infos,
+        store.measurements(),
+        CatalogDefaults(
+            ctx_target=settings.defaults.ctx_target,
+            ctx_floor=settings.defaults.ctx_floor,
+            parallel=settings.defaults.parallel,
+            idle_ttl_seconds=settings.defaults.idle_ttl_seconds,
+            reserved_slots=settings.scheduler.interactive_reserved_slots,
+            default_model=settings.library.default_model,
+        ),
+        engine_build=engine_found.info.version,
+    )
+    if not catalog.models():
+        raise StartError(no_model(folders))
+    engine = LlamaEngine(
+        engine_found,
+        infos,
+        run_dir=data_dir.run,
+        log_dir=data_dir.logs,
+        startup_timeout_seconds=settings.engine.startup_timeout_seconds,
+        stop_grace_seconds=settings.engine.stop_grace_seconds,
+    )
+    parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock())
+    return Machine(parts, (*found.notes, *library.notes))
+
+
+def _folders(settings: Settings, data_dir: DataDir, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
+    folders: list[Path] = []
+    for entry in settings.library.dirs:
+        folders += usual_folders(data_dir.path, home, environ) if entry == "auto" else (Path(entry),)
+    return tuple(folders)
+
+
+def no_model(folders: tuple[Path, ...]) -> str:
+    """The sentence for a library without a single model."""
+    looked = ", ".join(map(str, folders)) or "no folder (library.dirs is empty, and the usual ones do not exist)"
+    return (
+        f"no model found: looked for GGUF files in {looked}. Put one there, name a folder with --models-dir, "
+        "or configure one under models. To see gridsched work without any: gridsched demo"
+    )
+
+
+def describe(engine: EngineInfo) -> str:
+    """The engine in a few words."""
+    return f"{engine.path or 'llama-server'} ({engine.version}, {engine.backend})"
+
+
+def serve(parts: Parts, settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Run the server until a signal ends it: the first asks it to drain and stop, the second ends it at once."""
+    metrics = Metrics(parts.engine.info())
+    runtime = Runtime(parts, settings.policy(), sink=metrics.saw, timed=metrics.decided)
+    metrics.watch(runtime.snapshot, parts.catalog)
+    front = Front(
+        listener,
+        FrontSettings(
+            host=settings.server.host,
+            max_body_bytes=settings.server.max_body_bytes,
+            embedding_chunk=settings.scheduler.embedding_chunk,
+            stall_seconds=settings.scheduler.stall_limit_seconds,
+        ),
+        metrics,
+    )
+    trio.run(_serve, runtime, front, ready)
+
+
+async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> None:
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_signals, stop, nursery.cancel_scope)
+        ready()
+        await runtime.serve(front, stop)
+        nursery.cancel_scope.cancel()
+
+
+async def _signals(stop: trio.Event, scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            if stop.is_set():
+                scope.cancel()
+            stop.set()

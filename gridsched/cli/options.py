@@ -1,0 +1,57 @@
+"""What `serve` and `check` share: the options that say where everything is, and what is found with them."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gridsched.app import Machine, StartError, SystemClock, find_machine, own_data_dir, read_settings
+from gridsched.runtime.runtime import Parts
+from gridsched.settings.schema import Settings
+from gridsched.store.memory import MemoryStore
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration (GRIDSCHED_CONFIG)")
+    parser.add_argument("--models-dir", type=Path, metavar="DIR", help="look for GGUF files here and nowhere else")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="what must outlive us (GRIDSCHED_DATA_DIR)")
+    parser.add_argument("--sim", action="store_true", help="simulated hardware and models: no engine, no files")
+
+
+def say(sentence: str) -> None:
+    """A sentence for whoever runs the server."""
+    print(f"gridsched: {sentence}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def machine(args: argparse.Namespace, settings: Settings) -> Iterator[Machine]:
+    """What there is to run on, real or simulated; owns the data directory meanwhile. Raises StartError."""
+    if args.sim:
+        yield simulated_machine()
+        return
+    with own_data_dir(args.data_dir, os.environ) as data_dir:
+        yield find_machine(settings, data_dir, say, os.environ, Path.home())
+
+
+def simulated_machine() -> Machine:
+    """A card and an engine that are made up, behind the real ports. Nothing is kept on disk."""
+    import sim  # noqa: PLC0415 - only who asks for simulated hardware needs it installed
+
+    world = sim.build()
+    parts = Parts(world.catalog, world.engine, world.upstream, world.monitor, MemoryStore(), SystemClock())
+    return Machine(parts, ("Everything is simulated: answers mean nothing, only their timing does.",))
+
+
+def settings_of(args: argparse.Namespace) -> tuple[Settings, str]:
+    """The settings, and where they come from. Raises StartError."""
+    host, port = getattr(args, "host", None), getattr(args, "port", None)
+    return read_settings(args.config, os.environ, host, port, args.models_dir)
+
+
+def refuse(error: StartError) -> int:
+    """Say why there is no start; the exit code."""
+    say(str(error))
+    return error.code

@@ -1,0 +1,33 @@
+"""`gridsched serve`: find everything, say what was found, serve until told to stop."""
+
+import argparse
+import logging
+import sys
+
+from gridsched import __version__, app
+from gridsched.cli import table
+from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_machine_arguments(parser)
+    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, metavar="N", help="port to listen on (1234); 0 takes a free one")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Serve. 0 when told to stop, else the code of what is in the way."""
+    logging.basicConfig(format="gridsched: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    try:
+        settings, source = settings_of(args)
+        with app.open_port(settings) as listener, machine(args, settings) as found:
+            print(f"gridsched {__version__}")
+            for row in table.rows(found.parts, found.notes, source):
+                print(row)
+            host, port = listener.getsockname()[:2]
+            where = f"[{host}]" if ":" in host else host
+            app.serve(found.parts, settings, listener, lambda: print(f"listening  http://{where}:{port}", flush=True))
+    except app.StartError as error:
+        return refuse(error)
+    return 0

@@ -1,0 +1,66 @@
+"""The start-up table: what was found and what it would take, in lines that fit a terminal. Owns no rule."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gridsched.app import describe
+from gridsched.core.model import LaunchOption
+from gridsched.ports import CatalogModel, DeviceInfo
+from gridsched.runtime.runtime import Parts
+
+GIB = 2**30
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def size(count: int) -> str:
+    """Bytes for a person: three digits and a unit."""
+    for unit, name in UNITS:
+        if count >= unit:
+            return f"{count / unit:.3g} {name}" if count < 1000 * unit else f"{count / unit:.0f} {name}"
+    return f"{count} B"
+
+
+def too_big_for(option: LaunchOption, devices: Sequence[DeviceInfo]) -> bool:
+    """Whether an option takes more of a device than may ever be planned there (L7)."""
+    usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
+    return any(need > usable.get(device, 0) for device, need in option.need_bytes)
+
+
+def best_option(model: CatalogModel, devices: Sequence[DeviceInfo]) -> LaunchOption | None:
+    """The first rung of a model's ladder that an empty machine could carry; None where there is none."""
+    if model.spec is None:
+        return None
+    return next((option for option in model.spec.options if not too_big_for(option, devices)), None)
+
+
+def verdict(model: CatalogModel, devices: Sequence[DeviceInfo]) -> str:
+    """What is to be said of a model in one line: how it would be launched, or why it cannot."""
+    if model.spec is None:
+        return f"unavailable: {model.unavailable}"
+    option = best_option(model, devices)
+    if option is None:
+        least = min(model.spec.options, key=lambda one: sum(need for _, need in one.need_bytes))
+        need = sum(need for _, need in least.need_bytes)
+        return f"too big: needs {size(need)} at {least.ctx_size} tokens, more than any device has for it"
+    need = sum(need for _, need in option.need_bytes)
+    source = "measured" if option.measured_bytes else "estimated"
+    slots = "1 slot" if option.parallel == 1 else f"{option.parallel} slots"
+    return (
+        f"{size(need)} {source}, {slots} x {option.ctx_size // option.parallel} tokens, on {'+'.join(option.devices)}"
+    )
+
+
+def rows(parts: Parts, notes: Iterable[str], settings_from: str) -> Iterator[str]:
+    """Every line of the table."""
+    devices = parts.monitor.devices()
+    yield f"settings   {settings_from}"
+    yield f"engine     {describe(parts.engine.info())}"
+    for info in devices:
+        planned = info.spec.total_bytes - info.spec.headroom_bytes
+        yield f"device     {info.spec.name}: {info.label}, {size(info.spec.total_bytes)}, {size(planned)} to plan with"
+    for note in notes:
+        yield f"note       {note}"
+    models = parts.catalog.models()
+    width = min(40, max(len(model.name) for model in models))
+    for model in models:
+        words = ", ".join(sorted(capability.value for capability in model.capabilities))
+        yield f"model      {model.name:<{width}}  {words:<18}  {verdict(model, devices)}"
