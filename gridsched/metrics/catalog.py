@@ -1,0 +1,122 @@
+"""Every metric family there is: name, kind, labels, help. The README's table is tested against this list.
+
+Names and labels are the contract's. Label values come from bounded sets: classes, states, devices, and models as the
+catalog names them; never a client's string. Owns no values.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """Prometheus' types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family. `name` is as on the page, a counter's `_total` included; units are in the name."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+REQUESTS = Family(
+    "gridsched_requests_total",
+    Kind.COUNTER,
+    ("class", "model", "endpoint", "code"),
+    "Requests answered; code 499 is a client that left first, an empty model one that was not found.",
+)
+REQUEST_SECONDS = Family(
+    "gridsched_request_seconds", Kind.HISTOGRAM, ("class", "model"), "From a request read whole to its answer's end."
+)
+QUEUE_WAIT = Family(
+    "gridsched_queue_wait_seconds", Kind.HISTOGRAM, ("class",), "From a job's arrival to the grant of its first step."
+)
+FIRST_BYTE = Family(
+    "gridsched_time_to_first_byte_seconds",
+    Kind.HISTOGRAM,
+    ("class", "model"),
+    "From a request read whole to the first byte of its answer; comment lines are none.",
+)
+QUEUE_LENGTH = Family("gridsched_queue_length", Kind.GAUGE, ("class",), "Jobs that wait now.")
+STEPS = Family("gridsched_steps_total", Kind.COUNTER, ("class", "model"), "Steps granted.")
+RELIEF_STEPS = Family(
+    "gridsched_relief_steps_total", Kind.COUNTER, (), "Low steps granted in interactive mode, because they had starved."
+)
+SLOTS = Family("gridsched_slots", Kind.GAUGE, ("model", "state"), "Slots of ready processes, busy and free.")
+MODE = Family("gridsched_mode", Kind.GAUGE, ("device",), "1 while a device is in interactive mode, else 0.")
+DEVICE_MEMORY = Family(
+    "gridsched_device_memory_bytes",
+    Kind.GAUGE,
+    ("device", "kind"),
+    "Memory of a device: total, used, external, reserved, freeing.",
+)
+MODEL_MEMORY = Family(
+    "gridsched_model_memory_bytes",
+    Kind.GAUGE,
+    ("model", "kind"),
+    "Memory of a model's processes: estimated, and measured where it has been.",
+)
+MODEL_STATE = Family(
+    "gridsched_model_state",
+    Kind.GAUGE,
+    ("model", "state"),
+    "1 for the state that a model is in (ready, loading, draining, cold, failed, unavailable), 0 for the others.",
+)
+MODEL_LOADS = Family(
+    "gridsched_model_loads_total",
+    Kind.COUNTER,
+    ("model", "outcome"),
+    "Loads that ended: ready, or the failure's cause.",
+)
+LOAD_SECONDS = Family(
+    "gridsched_model_load_seconds", Kind.HISTOGRAM, ("model",), "From the start of a process to its readiness."
+)
+EVICTIONS = Family(
+    "gridsched_evictions_total",
+    Kind.COUNTER,
+    ("model", "reason"),
+    "Processes stopped to make room, by the rule behind it.",
+)
+CHILD_RESTARTS = Family(
+    "gridsched_child_restarts_total", Kind.COUNTER, ("model",), "Processes that ended by themselves while they served."
+)
+DECISION_SECONDS = Family(
+    "gridsched_decision_seconds", Kind.HISTOGRAM, (), "Time that the scheduler takes for one event."
+)
+BUILD_INFO = Family(
+    "gridsched_build_info", Kind.GAUGE, ("version", "engine_version", "backend"), "Always 1; what is running."
+)
+
+FAMILIES: tuple[Family, ...] = (
+    REQUESTS,
+    REQUEST_SECONDS,
+    QUEUE_WAIT,
+    FIRST_BYTE,
+    QUEUE_LENGTH,
+    STEPS,
+    RELIEF_STEPS,
+    SLOTS,
+    MODE,
+    DEVICE_MEMORY,
+    MODEL_MEMORY,
+    MODEL_STATE,
+    MODEL_LOADS,
+    LOAD_SECONDS,
+    EVICTIONS,
+    CHILD_RESTARTS,
+    DECISION_SECONDS,
+    BUILD_INFO,
+)
+
+REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Seconds, from a grant on a free slot to a long generation."""
+
+DECISION_BUCKETS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1)
+"""Seconds. A decision takes tens of microseconds; a millisecond is one to look into."""

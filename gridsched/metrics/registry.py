@@ -1,0 +1,191 @@
+"""Counts what happens and shows what there is, for Prometheus. A registry of its own; nothing global but one switch.
+
+Owns the values of the families in `catalog`. It is told of requests by the front (`api.observe.Observer`), of steps
+and processes by the decision log's lines, of decisions by the actor; gauges are read from a snapshot when asked for.
+Must never slow a request: children are bound once for each set of labels, and nothing here waits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gridsched import __version__
+from gridsched.core.ids import ModelName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.snapshot import Snapshot
+from gridsched.metrics import catalog
+from gridsched.metrics.catalog import DECISION_BUCKETS, REQUEST_BUCKETS, Family
+from gridsched.ports import Catalog, EngineInfo
+from gridsched.runtime.decisions import Line
+
+# `_created` doubles the series and nothing reads it; the library has this switch only, and it has no types.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+STATES = ("ready", "loading", "draining", "cold", "failed", "unavailable")
+_STATE_OF: Mapping[InstanceState, str] = {
+    InstanceState.READY: "ready",
+    InstanceState.STARTING: "loading",
+    InstanceState.DRAINING: "draining",
+    InstanceState.STOPPING: "draining",
+}
+
+
+class Metrics:
+    """All families. `watch` gives it what the gauges are read from, once that exists."""
+
+    def __init__(self, engine: EngineInfo) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._requests = self._counter(catalog.REQUESTS)
+        self._request_seconds = self._histogram(catalog.REQUEST_SECONDS)
+        self._queue_wait = self._histogram(catalog.QUEUE_WAIT)
+        self._first_byte = self._histogram(catalog.FIRST_BYTE)
+        self._steps = self._counter(catalog.STEPS)
+        self._relief = self._counter(catalog.RELIEF_STEPS)
+        self._loads = self._counter(catalog.MODEL_LOADS)
+        self._load_seconds = self._histogram(catalog.LOAD_SECONDS)
+        self._evictions = self._counter(catalog.EVICTIONS)
+        self._restarts = self._counter(catalog.CHILD_RESTARTS)
+        self._decisions = self._histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
+        self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
+        self._histograms: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
+        self._registry.register(BuildInfo(engine))
+
+    def watch(self, snapshot: Callable[[], Snapshot], models: Catalog) -> None:
+        """Where the gauges are read from. Called once."""
+        self._registry.register(SnapshotGauges(snapshot, models))
+
+    # --- api.observe.Observer ---------------------------------------------------------------------------------------
+
+    def request_ended(self, job_class: str, model: str, endpoint: str, code: int, seconds: float) -> None:
+        """An answer is over."""
+        self._count(self._requests, job_class, model, endpoint, str(code))
+        self._time(self._request_seconds, seconds, job_class, model)
+
+    def queue_waited(self, job_class: str, seconds: float) -> None:
+        """A job's first step was granted."""
+        self._time(self._queue_wait, seconds, job_class)
+
+    def first_byte(self, job_class: str, model: str, seconds: float) -> None:
+        """The first byte of an answer went out."""
+        self._time(self._first_byte, seconds, job_class, model)
+
+    def exposition(self, accept: str) -> tuple[str, bytes]:
+        """The page and its content type: OpenMetrics for whoever accepts it, else Prometheus' text."""
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(self._registry)
+
+    # --- runtime ----------------------------------------------------------------------------------------------------
+
+    def decided(self, seconds: float) -> None:
+        """The scheduler took this long for one event."""
+        self._decisions.observe(seconds)
+
+    def saw(self, line: Line) -> None:
+        """Count what a line of the decision log says."""
+
+    # --- children ---------------------------------------------------------------------------------------------------
+
+    def _counter(self, family: Family) -> Counter:
+        return Counter(family.name, family.help, family.labels, registry=self._registry)
+
+    def _histogram(self, family: Family, buckets: tuple[float, ...] = REQUEST_BUCKETS) -> Histogram:
+        return Histogram(family.name, family.help, family.labels, registry=self._registry, buckets=buckets)
+
+    def _count(self, family: Counter, *labels: str) -> None:
+        child = self._counters.get((family, labels))
+        if child is None:
+            child = self._counters[family, labels] = family.labels(*labels)
+        child.inc()
+
+    def _time(self, family: Histogram, seconds: float, *labels: str) -> None:
+        child = self._histograms.get((family, labels))
+        if child is None:
+            child = self._histograms[family, labels] = family.labels(*labels)
+        child.observe(seconds)
+
+
+class BuildInfo(Collector):
+    """What is running, as labels of a gauge that is always 1."""
+
+    def __init__(self, engine: EngineInfo) -> None:
+        self._labels = (__version__, engine.version, engine.backend)
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample."""
+        yield _gauge(catalog.BUILD_INFO, {self._labels: 1})
+
+
+class SnapshotGauges(Collector):
+    """The gauges, from one snapshot for each page."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot], models: Catalog) -> None:
+        self._snapshot = snapshot
+        self._models = models
+
+    def collect(self) -> Iterable[Metric]:
+        """All gauges at one moment."""
+        now = self._snapshot()
+        yield _gauge(catalog.QUEUE_LENGTH, {(one.label,): now.queue_lengths.get(one, 0) for one in JobClass})
+        yield _gauge(catalog.SLOTS, _slots(now))
+        yield _gauge(catalog.MODE, {(view.name,): int(view.interactive_mode) for view in now.devices})
+        yield _gauge(catalog.DEVICE_MEMORY, _device_memory(now))
+        yield _gauge(catalog.MODEL_MEMORY, _model_memory(now))
+        yield _gauge(catalog.MODEL_STATE, self._states(now))
+
+    def _states(self, now: Snapshot) -> Mapping[tuple[str, ...], float]:
+        current: dict[ModelName, str] = {}
+        for model in self._models.models():
+            current[model.name] = "unavailable" if model.spec is None else "cold"
+            if model.name in now.failed:
+                current[model.name] = "failed"
+        for view in sorted(
+            now.instances,
+            key=lambda view: list(_STATE_OF).index(view.state) if view.state in _STATE_OF else -1,
+            reverse=True,
+        ):
+            if view.state in _STATE_OF:
+                current[view.model] = _STATE_OF[view.state]
+        return {(model, state): int(state == now_in) for model, now_in in current.items() for state in STATES}
+
+
+def _slots(now: Snapshot) -> Mapping[tuple[str, ...], float]:
+    values: dict[tuple[str, ...], float] = {}
+    for view in now.instances:
+        if view.state in {InstanceState.READY, InstanceState.DRAINING}:
+            for state, count in (("busy", view.slots_busy), ("free", view.parallel - view.slots_busy)):
+                values[view.model, state] = values.get((view.model, state), 0) + count
+    return values
+
+
+def _device_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
+    return {
+        (view.name, kind): amount
+        for view in now.devices
+        for kind, amount in (
+            ("total", view.total_bytes),
+            ("used", view.used_bytes),
+            ("external", view.external_bytes),
+            ("reserved", view.reserved_bytes),
+            ("freeing", view.freeing_bytes),
+        )
+    }
+
+
+def _model_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
+    values: dict[tuple[str, ...], float] = {}
+    for view in now.instances:
+        for kind, amount in (("estimated", view.estimated_bytes), ("measured", view.measured_bytes)):
+            if amount is not None:
+                values[view.model, kind] = values.get((view.model, kind), 0) + amount
+    return values
+
+
+def _gauge(family: Family, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
+    metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, value in values.items():
+        metric.add_metric(labels, value)
+    return metric

@@ -1,0 +1,112 @@
+"""Finding the members of a JSON object in its bytes, against the standard library's parser."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gridsched.api.members import BadBody, members
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(SCALARS | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
+OBJECTS = st.dictionaries(TEXTS, VALUES)
+STYLES = st.sampled_from([{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+SPACE = st.text(" \t\r\n", max_size=3)
+
+
+@given(OBJECTS, STYLES, SPACE, SPACE)
+def test_the_spans_are_what_a_parser_finds(fields: dict[str, object], style: dict[str, object], a: str, b: str) -> None:
+    """Each span, read alone, is the member's key and value, in order, whatever the spacing and escaping."""
+    body = (a + json.dumps(fields, **style) + b).encode()  # type: ignore[arg-type]  # a table of arguments
+    found = members(body)
+    assert [member.key for member in found] == list(fields)
+    for member in found:
+        key, _ = json.JSONDecoder().raw_decode(body[member.start :].decode())
+        assert key == member.key
+        assert json.loads(body[member.value_start : member.end]) == fields[member.key]
+        assert body[member.value_start : member.end].strip() == body[member.value_start : member.end]
+
+
+BAD = {
+    "empty": b"",
+    "blank": b" \n",
+    "brace": b"{",
+    "null": b"null",
+    "array": b"[]",
+    "text": b'"x"',
+    "number": b"5",
+    "NaN alone": b"NaN",
+    "NaN": b'{"a":NaN}',
+    "infinity": b'{"a":-Infinity}',
+    "too large a number": b'{"a":1e999}',
+    "5000 digits": b'{"a":' + b"9" * 5000 + b"}",
+    "lone surrogate": b'{"a":"\\ud800"}',
+    "lone low surrogate": b'{"a":"\\ude00 x"}',
+    "lone surrogate in a key": b'{"\\ud800":1}',
+    "not UTF-8": b'{"a":"\xff"}',
+    "surrogate in UTF-8": b'{"a":"\xed\xa0\x80"}',
+    "byte order mark": b'\xef\xbb\xbf{"a":1}',
+    "10000 deep": b'{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+    "100000 open": b"[" * 100_000,
+    "deep objects": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "trailing comma": b'{"a":1,}',
+    "trailing text": b'{"a":1} x',
+    "two objects": b"{}{}",
+    "comment": b'{"a":1/**/}',
+    "single quotes": b"{'a':1}",
+    "leading zero": b'{"a":01}',
+    "control character": b'{"a":"\x01"}',
+    "bare key": b"{a:1}",
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
+def test_H1_what_no_engine_should_be_given_is_refused_with_a_sentence(body: bytes) -> None:
+    """Never a traceback, never a pass."""
+    with pytest.raises(BadBody) as caught:
+        members(body)
+    assert str(caught.value).startswith("the body")
+
+
+TWICE = [
+    b'{"a":1,"a":2}',
+    b'{"a":1,"a":1}',
+    b'{"a":1,"a":12}',
+    b'{"a":12,"a":1}',
+    b'{"model":"x","b":[1],"model":"y"}',
+    b'{"a":1,"\\u0061":1}',
+    b'{"a":"}","a":"}"}',
+    b'{"a":[1],"a":{"a":[1]}}',
+]
+
+
+@pytest.mark.parametrize("body", TWICE)
+def test_a_key_that_is_given_twice_is_refused(body: bytes) -> None:
+    """Two parsers would read two different requests."""
+    with pytest.raises(BadBody, match="given twice"):
+        members(body)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 120)), min_size=1, max_size=4))
+def test_only_a_repeated_key_is_taken_for_one(pairs: list[tuple[str, int]]) -> None:
+    """However the values resemble each other."""
+    body = ("{" + ", ".join(f'"{key}": {value}' for key, value in pairs) + "}").encode()
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) == len(keys):
+        assert [member.key for member in members(body)] == keys
+    else:
+        with pytest.raises(BadBody, match="given twice"):
+            members(body)
+
+
+def test_a_repeated_key_deeper_down_is_the_engines_affair() -> None:
+    """Only the top level is ours to read."""
+    assert [member.key for member in members(b'{"a":{"b":1,"b":2}}')] == ["a"]
+
+
+def test_surrogate_pairs_and_escapes_pass() -> None:
+    """What json.dumps makes of an emoji is valid, and so is a backslash before a u."""
+    (member,) = members(b'{"a":"\\ud83d\\ude00 \\\\ud800"}')
+    assert member.key == "a"

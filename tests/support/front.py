@@ -1,0 +1,199 @@
+"""A whole server inside a test: simulated hardware, the real runtime, the real front on a real loopback socket.
+
+Server and client share one trio loop, so a jumping clock is safe: a byte on loopback is there before it jumps.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import h11
+import trio
+from trio.testing import MockClock
+
+from gridsched.api.app import Front
+from gridsched.api.listen import listen
+from gridsched.api.settings import FrontSettings
+from gridsched.core.policy import Policy
+from gridsched.metrics.registry import Metrics
+from gridsched.runtime.decisions import Line
+from gridsched.runtime.runtime import Parts, Runtime
+from gridsched.store.memory import MemoryStore
+from sim import SimWorld, build
+from tests.support.fakes import ScriptedUpstream, StandingClock
+
+Head = dict[str, str]
+
+
+@dataclass
+class Answer:
+    """A whole answer. `complete` is False where the connection broke inside it."""
+
+    status: int
+    headers: Head
+    body: bytes = b""
+    complete: bool = False
+    arrived: list[tuple[float, bytes]] = field(default_factory=list)
+
+    @property
+    def json(self) -> dict[str, object]:
+        """The body's object."""
+        value = json.loads(self.body)
+        assert isinstance(value, dict)
+        return value
+
+    @property
+    def error(self) -> dict[str, object]:
+        """The body's `error`."""
+        value = self.json["error"]
+        assert isinstance(value, dict)
+        return value
+
+
+class Client:
+    """One HTTP/1.1 connection, as raw as a test needs it."""
+
+    def __init__(self, stream: trio.SocketStream, port: int) -> None:
+        self.stream = stream
+        self._port = port
+        self._h11 = h11.Connection(h11.CLIENT)
+
+    async def send(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        """Send a request whole."""
+        named = {"Host": f"127.0.0.1:{self._port}"} | dict(headers or {})
+        if body and "Transfer-Encoding" not in named:
+            named["Content-Length"] = str(len(body))
+        request = h11.Request(method=method, target=target, headers=list(named.items()))
+        await self.stream.send_all(self._h11.send(request) or b"")
+        if body:
+            await self.stream.send_all(self._h11.send(h11.Data(data=body)) or b"")
+        await self.stream.send_all(self._h11.send(h11.EndOfMessage()) or b"")
+
+    async def event(self) -> object:
+        """The next h11 event. Raises h11.RemoteProtocolError where the answer breaks off."""
+        while True:
+            event = self._h11.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            try:
+                self._h11.receive_data(await self.stream.receive_some(65536))
+            except trio.BrokenResourceError:
+                self._h11.receive_data(b"")
+
+    async def head(self) -> Answer:
+        """The head of the answer."""
+        event = await self.event()
+        while isinstance(event, h11.InformationalResponse):
+            event = await self.event()
+        assert isinstance(event, h11.Response), event
+        return Answer(event.status_code, {name.decode(): value.decode() for name, value in event.headers})
+
+    async def rest(self, answer: Answer) -> Answer:
+        """The body to its end, with the times at which its pieces came."""
+        parts: list[bytes] = []
+        try:
+            while isinstance(event := await self.event(), h11.Data):
+                parts.append(bytes(event.data))
+                answer.arrived.append((trio.current_time(), bytes(event.data)))
+            answer.complete = isinstance(event, h11.EndOfMessage)
+        except h11.RemoteProtocolError:
+            pass
+        answer.body = b"".join(parts)
+        if answer.complete and self._h11.states[h11.SERVER] is h11.DONE:
+            self._h11.start_next_cycle()
+        return answer
+
+    async def ask(
+        self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """One exchange from its first byte to its last."""
+        sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        await self.send(method, target, sent, headers)
+        return await self.rest(await self.head())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        with trio.CancelScope(shield=True):
+            await self.stream.aclose()
+
+
+@dataclass
+class House:
+    """A running server and what a test asks of its inside."""
+
+    port: int
+    runtime: Runtime
+    world: SimWorld
+    upstream: ScriptedUpstream
+    metrics: Metrics
+    stop: trio.Event
+    lines: list[Line]
+    ended: trio.Event
+
+    async def connect(self) -> Client:
+        """A new connection."""
+        return Client(await trio.open_tcp_stream("127.0.0.1", self.port), self.port)
+
+    async def ask(
+        self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """One exchange on a connection of its own."""
+        async with await self.connect() as client:
+            return await client.ask(method, target, body, headers)
+
+    def logged(self, event: str) -> list[Line]:
+        """The lines of the decision log with this event."""
+        return [line for line in self.lines if line["event"] == event]
+
+    async def until_logged(self, event: str, count: int = 1) -> None:
+        """Wait until that many lines say so."""
+        async for _ in self.runtime.log.follow(0):
+            if len(self.logged(event)) >= count:
+                return
+
+
+@asynccontextmanager
+async def serving(
+    clock: MockClock, figures: FrontSettings | None = None, policy: Policy | None = None
+) -> AsyncIterator[House]:
+    """A server for the length of a block, under the test's jumping clock; its end is checked to be clean."""
+    assert trio.lowlevel.current_clock() is clock
+    world = build()
+    upstream = ScriptedUpstream(world.upstream)
+    metrics = Metrics(world.engine.info())
+    lines: list[Line] = []
+
+    def sink(line: Line) -> None:
+        lines.append(line)
+        metrics.saw(line)
+
+    parts = Parts(
+        catalog=world.catalog,
+        engine=world.engine,
+        upstream=upstream,
+        monitor=world.monitor,
+        store=MemoryStore(),
+        clock=StandingClock(),
+    )
+    runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True)
+    metrics.watch(runtime.snapshot, world.catalog)
+    listener = listen("127.0.0.1", 0)
+    port = int(listener.getsockname()[1])
+    stop, ended = trio.Event(), trio.Event()
+    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics)
+
+    async def serve() -> None:
+        await runtime.serve(front, stop)
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        yield House(port, runtime, world, upstream, metrics, stop, lines, ended)
+        stop.set()
+        await ended.wait()
+    assert runtime.desk.open_tickets == 0
+    assert not world.engine.processes()
