@@ -59,11 +59,10 @@ async def sample(
     monitor: DeviceMonitor,
     engine_processes: Callable[[], Mapping[InstanceId, int]],
     post: Post,
-    interval_seconds: float = 1.0,
-    recent: Recent | None = None,
+    interval_seconds: float,
+    recent: Recent,
 ) -> None:
     """Read every device once in an interval and post what was read, until cancelled."""
-    recent = Recent() if recent is None else recent
     while True:
         processes = dict(engine_processes())
         reads = await _read(monitor, processes)
@@ -78,7 +77,7 @@ async def verify_release(
     instance_id: InstanceId,
     option: LaunchOption,
     post: Post,
-    recent: Recent | None = None,
+    recent: Recent,
     interval_seconds: float = 1.0,
 ) -> None:
     """Wait until an exited instance's memory is back on all devices of its launch, then post `MemoryReleased` (L5).
@@ -87,19 +86,17 @@ async def verify_release(
     stays listed is never released: the scheduler counts its memory as lost after its own time, and hears it if the
     memory comes back later. Runs until then or until cancelled.
     """
-    seen = Recent() if recent is None else recent
-    processes = dict(seen.living)
-    if instance_id in seen.pids:
-        processes[instance_id] = seen.pids[instance_id]
-    proof = _Proof(monitor, instance_id, option, seen, interval_seconds)
+    processes = dict(recent.living)
+    if instance_id in recent.pids:
+        processes[instance_id] = recent.pids[instance_id]
+    proof = _Proof(monitor, instance_id, option, recent, interval_seconds)
     pause_seconds = RELEASE_FIRST_SECONDS
     while not proof.given(reads := await _read(monitor, processes)):
         await trio.sleep(pause_seconds)
         pause_seconds = min(pause_seconds * 2, interval_seconds)
-    seen.forget(instance_id)
-    if recent is not None:  # without it our other processes were not asked for, and the figures would mislead
-        for read in reads:
-            post(read)
+    recent.forget(instance_id)
+    for read in reads:
+        post(read)
     post(MemoryReleased(instance_id))
 
 

@@ -54,7 +54,7 @@ def seen(cards: Cards, processes: Mapping[InstanceId, int], *reads: DeviceRead) 
     return recent
 
 
-async def release(cards: Cards, option: LaunchOption, recent: Recent | None) -> list[Event]:
+async def release(cards: Cards, option: LaunchOption, recent: Recent) -> list[Event]:
     """What is posted until the release of instance 1 is proved. Virtual time begins at 0."""
     events: list[Event] = []
     await verify_release(cards, ONE, option, events.append, recent)
@@ -67,7 +67,7 @@ async def test_every_device_is_posted_once_in_an_interval(autojump_clock: MockCl
     events: list[Event] = []
     processes = {ONE: 11}
     with trio.move_on_after(2.5):
-        await sample(cards, lambda: processes, events.append, 1.0)
+        await sample(cards, lambda: processes, events.append, 1.0, Recent())
     assert events == [DeviceRead(GPU0, 1000, 10, ((ONE, 5),))] * 3
     assert cards.asked == [{ONE: 11}] * 3
     assert autojump_clock.current_time() == 2.5
@@ -79,7 +79,7 @@ async def test_a_monitor_that_hangs_is_given_up_and_asked_again(autojump_clock: 
     cards.answers_after_seconds = 60.0
     events: list[Event] = []
     with trio.move_on_after(13.0):
-        await sample(cards, dict, events.append, 1.0)
+        await sample(cards, dict, events.append, 1.0, Recent())
     assert events == []
     assert len(cards.asked) == 3
     assert autojump_clock.current_time() == 13.0
@@ -115,9 +115,9 @@ async def test_L5_the_drop_may_come_after_the_process_has_left_the_list(autojump
 async def test_L5_without_a_drop_a_whole_interval_without_the_process_is_the_proof(autojump_clock: MockClock) -> None:
     """Somebody else may have taken the memory at once, or no figure was ever known: nothing more can be waited for."""
     cards = Cards({GPU0: [(0, 900, {})]})
-    events = await release(cards, OPTION, None)
+    events = await release(cards, OPTION, Recent())
     assert 1.0 <= autojump_clock.current_time() < 2.0
-    assert events == [MemoryReleased(ONE)]
+    assert events == [DeviceRead(GPU0, 1000, 900), MemoryReleased(ONE)]
 
 
 async def test_L5_every_device_of_the_launch_must_have_it_back(autojump_clock: MockClock) -> None:
