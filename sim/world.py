@@ -322,21 +322,22 @@ class World:
         self._end(seat, grant, outcome, over=grant.step == grant.steps or outcome.status != OK)
 
     def _fail(self, seat: Seat, grant: Grant, kind: OutcomeKind) -> None:
-        """A step breaks: without a byte of an answer the job waits to be run again, otherwise it is over."""
+        """A step breaks. The job of a process that died waits to be run again unless a byte of an answer was sent; a
+        stalled one is over."""
         if seat.left or seat.grant is not grant:
             return
         answered = seat.job.kind is not JobKind.EMBEDDINGS and chance(self._lag, 0.5)
-        outcome = Outcome(kind, status=502, answered=answered)
-        self._end(seat, grant, outcome, over=answered, settled=kind is not OutcomeKind.STALLED)
+        over = answered or kind is OutcomeKind.STALLED
+        self._end(seat, grant, Outcome(kind, status=502, answered=answered), over=over)
 
-    def _end(self, seat: Seat, grant: Grant, outcome: Outcome, *, over: bool, settled: bool = True) -> None:
+    def _end(self, seat: Seat, grant: Grant, outcome: Outcome, *, over: bool) -> None:
         """The step is over; the job too, or it waits for its next grant."""
         seat.grant = None
         if not over:
             self._post(StepEnded(grant.id, outcome))
             return
         self._close(seat.job.id)
-        self._post(JobEnded(grant.id, outcome, settled))
+        self._post(JobEnded(grant.id, outcome))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
