@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import outcome
 import trio
 
 from gridsched.engine.logs import OutputReader, RotatedLog
@@ -60,23 +61,17 @@ class Spawner:
         """Run a function there and give its result. Not cancellable: a fork under way must be collected."""
         token = trio.lowlevel.current_trio_token()
         done = trio.Event()
-        results: list[T] = []
-        errors: list[OSError] = []
+        results: list[outcome.Outcome[T]] = []
 
         def work() -> None:
-            try:
-                results.append(function())
-            except OSError as error:
-                errors.append(error)
+            results.append(outcome.capture(function))  # whatever it raises, the thread goes on
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(done.set)
 
         self._work.put(work)
         with trio.CancelScope(shield=True):
             await done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
+        return results[0].unwrap()
 
 
 @functools.cache
@@ -101,7 +96,7 @@ class Child:
     async def spawn(cls, argv: Sequence[str], env: Mapping[str, str], log: RotatedLog) -> "Child":
         """Start a process in a group of its own, its output going to `log`. `argv[0]` is an absolute path.
 
-        Raises OSError when not even our own interpreter can be started.
+        Raises OSError when not even our own interpreter can be started, ValueError for a NUL in the arguments.
         """
         read_fd, write_fd = os.pipe()
         shim = (sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()))
@@ -148,7 +143,8 @@ class Child:
     async def end(self, grace_seconds: float) -> int:
         """TERM, then KILL after the grace, then reap: the exit status (negative for a signal). Shielded.
 
-        What the process left running in its group is killed with it, and its last output is read.
+        What the process left running in its group is killed with it. Reaping comes last, so that the number stays ours
+        until everything of the process is done with.
         """
         with trio.CancelScope(shield=True):
             if not self.exited:
@@ -158,9 +154,9 @@ class Child:
             self.signal(signal.SIGKILL)
             if not self.exited:
                 await self.wait()
+            await trio.to_thread.run_sync(self._output.finish)
             returncode = self.returncode = self._process.wait()
             os.close(self._pidfd)
-            await trio.to_thread.run_sync(self._output.finish)
         return returncode
 
 

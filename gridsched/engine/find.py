@@ -1,7 +1,7 @@
 """Finding the engine: the first that really runs here. Owns the trial: one whole life of a tiny model's process.
 
 A program that prints its version may still die at its first model, built for another processor or without a library
-it needs. So each one found is given a model of 70 KB on the host, by the same path that real models take.
+it needs. So each one found is given a model of 0.1 MB on the host, by the same path that real models take.
 """
 
 import tempfile

@@ -37,9 +37,7 @@ class _Part(Enum):
     HEAD = "head"
     SIZED = "sized"
     UNTIL_END = "until_end"
-    CHUNK_SIZE = "chunk_size"
-    CHUNK_DATA = "chunk_data"
-    CHUNK_END = "chunk_end"
+    CHUNKS = "chunks"
     TRAILERS = "trailers"
     DONE = "done"
 
@@ -56,6 +54,7 @@ class ResponseReader:
         self._part = _Part.HEAD
         self._rest = b""  # an incomplete head, chunk line or trailer
         self._left = 0  # payload bytes still to come of a chunk, or of a sized body
+        self._in_chunk = False  # from a chunk's size to the line end behind its data
 
     @property
     def done(self) -> bool:
@@ -64,7 +63,7 @@ class ResponseReader:
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes as they arrived and return the payload in them, b"" when there is none. Raises NotHttp."""
-        if self._part is _Part.CHUNK_DATA and len(data) < self._left:  # the common case in a large answer
+        if len(data) < self._left:  # the common case in a large answer: payload and nothing else
             self._left -= len(data)
             return data
         buffer, self._rest = self._rest + data, b""
@@ -73,10 +72,9 @@ class ResponseReader:
         while position < len(buffer) and self._part is not _Part.DONE:
             taken = self._step(buffer, position, payload)
             if taken == 0:
+                self._rest = buffer[position:]
                 break
             position += taken
-        if not self.done:
-            self._rest = buffer[position:]
         return payload[0] if len(payload) == 1 else b"".join(payload)
 
     def end(self) -> bool:
@@ -86,44 +84,52 @@ class ResponseReader:
         return self.done
 
     def _step(self, buffer: bytes, position: int, payload: list[bytes]) -> int:
-        """Consume one element of the response and return its length, 0 when it is not complete yet."""
-        match self._part:
-            case _Part.HEAD:
-                return self._read_head(buffer, position)
-            case _Part.SIZED | _Part.CHUNK_DATA:
-                return self._read_counted(buffer, position, payload)
-            case _Part.UNTIL_END:
-                payload.append(buffer[position:])
-                return len(buffer) - position
-            case _:
-                return self._read_line(buffer, position)
-
-    def _read_counted(self, buffer: bytes, position: int, payload: list[bytes]) -> int:
-        piece = buffer[position : position + self._left]
+        """Consume one part of the response and return its length, 0 when more bytes are needed for it."""
+        if self._part is _Part.CHUNKS:
+            return self._read_chunks(buffer, position, payload)
+        if self._part is _Part.HEAD:
+            return self._read_head(buffer, position)
+        if self._part is _Part.TRAILERS:
+            return self._read_trailer(buffer, position)
+        end = position + self._left if self._part is _Part.SIZED else len(buffer)
+        piece = buffer[position:end]
         payload.append(piece)
-        self._left -= len(piece)
-        if self._left == 0:
-            self._part = _Part.DONE if self._part is _Part.SIZED else _Part.CHUNK_END
+        if self._part is _Part.SIZED:
+            self._left -= len(piece)
+            self._part = _Part.SIZED if self._left else _Part.DONE
         return len(piece)
 
-    def _read_line(self, buffer: bytes, position: int) -> int:
-        """A line of the chunked framing: a size, the end of a chunk, or a trailer."""
-        end = buffer.find(b"\r\n", position)
-        if end < 0:
-            if len(buffer) - position > MAX_CHUNK_LINE_BYTES:
-                raise NotHttp("a line of the chunked framing has no end")
-            return 0
-        line = buffer[position:end]
-        if self._part is _Part.CHUNK_SIZE:
-            self._left = _chunk_size(line)
-            self._part = _Part.CHUNK_DATA if self._left else _Part.TRAILERS
-        elif self._part is _Part.CHUNK_END:
-            if line:
+    def _read_chunks(self, buffer: bytes, position: int, payload: list[bytes]) -> int:
+        """As many chunks as there are, the last perhaps in part. The one loop that runs for every token."""
+        start = position
+        while position < len(buffer) and self._part is _Part.CHUNKS:
+            if self._left:
+                piece = buffer[position : position + self._left]
+                payload.append(piece)
+                self._left -= len(piece)
+                position += len(piece)
+                continue
+            end = _line_end(buffer, position)
+            if end < 0:
+                break
+            if not self._in_chunk:
+                self._left = _chunk_size(buffer[position:end])
+                self._in_chunk = True
+                self._part = _Part.CHUNKS if self._left else _Part.TRAILERS
+            elif end == position:
+                self._in_chunk = False
+            else:
                 raise NotHttp("a chunk is longer than its size says")
-            self._part = _Part.CHUNK_SIZE
-        elif not line:
+            position = end + 2
+        return position - start
+
+    def _read_trailer(self, buffer: bytes, position: int) -> int:
+        end = _line_end(buffer, position)
+        if end < 0:
+            return 0
+        if end == position:
             self._part = _Part.DONE
-        return len(line) + 2
+        return end + 2 - position
 
     def _read_head(self, buffer: bytes, position: int) -> int:
         end = buffer.find(b"\r\n\r\n", position)
@@ -148,7 +154,7 @@ class ResponseReader:
         lengths = {part.strip() for value in head.values(b"content-length") for part in value.split(b",")}
         if codings:
             chunked = codings.rpartition(b",")[2].strip().lower() == b"chunked"
-            self._part = _Part.CHUNK_SIZE if chunked else _Part.UNTIL_END
+            self._part = _Part.CHUNKS if chunked else _Part.UNTIL_END
         elif lengths:
             self._left = _content_length(lengths)
             self._part = _Part.SIZED if self._left else _Part.DONE
@@ -175,6 +181,14 @@ def _content_length(lengths: set[bytes]) -> int:
     if lengths or not length.isdigit():
         raise NotHttp("the content length is not one number")
     return int(length)
+
+
+def _line_end(buffer: bytes, position: int) -> int:
+    """Where a line of the chunked framing ends, -1 if it does not yet."""
+    end = buffer.find(b"\r\n", position)
+    if end < 0 and len(buffer) - position > MAX_CHUNK_LINE_BYTES:
+        raise NotHttp("a line of the chunked framing has no end")
+    return end
 
 
 def _chunk_size(line: bytes) -> int:

@@ -128,8 +128,8 @@ class LlamaEngine:
         folder, life.socket = self._socket_place(tag)
         try:
             life.child = child = await self._spawn(launch, Spawn(life.socket, tag))
-        except OSError as error:
-            life.failure = Failure(FailureCause.MISSING_FILE, f"no process can be started: {error.strerror}")
+        except (OSError, ValueError) as error:
+            life.failure = Failure(FailureCause.BAD_FLAGS, f"no process can be started: {error}")
             return
         try:
             await self._serve(life, child, self._expected(launch, tag, life.socket), instance_id, post)

@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -129,7 +130,7 @@ async def test_P6_a_probe_asks_what_the_model_is_for(bench: Bench, capability: C
     ],
 )
 async def test_P6_a_process_that_is_not_as_planned_never_becomes_ready(
-    bench: Bench, switches: dict[str, object], cause: FailureCause, words: str
+    bench: Bench, switches: dict[str, Any], cause: FailureCause, words: str
 ) -> None:
     """It is ended, and the failure says what differs (B13, B16)."""
     failure = (await bench.run_to_the_end(bench.launch(**switches))).failure
@@ -240,6 +241,16 @@ async def test_flags_of_a_person_that_are_ours_are_refused_before_a_start(bench:
     assert failure.cause is FailureCause.BAD_FLAGS
     assert "--host" in failure.message
     assert not bench.record.exists()
+
+
+async def test_arguments_that_no_process_can_have_are_a_failure_and_harm_nobody_else(bench: Bench) -> None:
+    """A NUL in a flag; the next process starts as ever."""
+    failure = (await bench.run_to_the_end(bench.launch(flags=("--threads", "\0")))).failure
+    assert failure is not None
+    assert failure.cause is FailureCause.BAD_FLAGS
+    bench.events.clear()
+    async with bench.running(bench.launch()):
+        pass
 
 
 async def test_the_child_sees_no_secret(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

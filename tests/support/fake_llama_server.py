@@ -140,7 +140,7 @@ class FakeServer:
             self.health_asked += 1
             loading = self.health_asked <= switches.loading_answers
             self.send(connection, framed(503 if loading else 200, b"{}"))
-        elif path in ("/completion", "/v1/embeddings", "/v1/rerank") and not switches.chunks:
+        elif path in ("/completion", "/v1/embeddings", "/v1/rerank"):
             self.maybe_exit("probe")
             self.send(connection, framed(switches.probe_status, b'{"content":"a"}'))
         elif (known := self.description(path)) is not None:

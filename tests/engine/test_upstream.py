@@ -1,0 +1,302 @@
+"""P3 and door 6: one connection for one request, bytes as they come, and every way an engine can fail us."""
+
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from gridsched.engine.upstream import SocketUpstream, open_answer, read_all
+from gridsched.ports import EngineAnswer, UpstreamFailure, UpstreamFailureKind
+from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, descriptors
+
+JSON = ((b"Content-Type", b"application/json"),)
+CHAT = "/v1/chat/completions"
+
+
+async def whole(answer: EngineAnswer) -> bytes:
+    """The body to its end."""
+    parts = []
+    while part := await answer.receive():
+        parts.append(part)
+    return b"".join(parts)
+
+
+class Peer:
+    """The other end of connections, spoken by the test itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.listener = trio.socket.socket(socket.AF_UNIX)
+
+    async def accept(self) -> trio.SocketStream:
+        """The next connection."""
+        connection, _ = await self.listener.accept()
+        return trio.SocketStream(connection)
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
+    """A listener in this process."""
+    peer = Peer(tmp_path / "p.sock")
+    await peer.listener.bind(str(peer.path))
+    peer.listener.listen(1)
+    yield peer
+    peer.listener.close()
+
+
+async def test_bytes_are_handed_on_as_they_arrive(peer: Peer) -> None:
+    """The first event of a stream is there before the second has been sent."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            go_on = trio.Event()
+
+            async def serve() -> None:
+                async with await peer.accept() as stream:
+                    await stream.receive_some()
+                    await stream.send_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+                    await go_on.wait()
+                    await stream.send_all(b"3\r\ntwo\r\n0\r\n\r\n")
+
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "POST", "/x", JSON, b"{}") as answer:
+                assert await answer.receive() == b"one"
+                go_on.set()
+                assert await answer.receive() == b"two"
+                assert await answer.receive() == b""
+                assert await answer.receive() == b""
+
+
+async def test_what_is_sent_is_the_callers_headers_and_our_framing(peer: Peer) -> None:
+    """Nothing else: no user agent, no encoding that the caller did not ask for."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            seen = b""
+
+            async def serve() -> None:
+                nonlocal seen
+                async with await peer.accept() as stream:
+                    seen = bytes(await stream.receive_some())
+                    await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "POST", "/v1/x", JSON, b'{"a":1}'):
+                pass
+    expected = (
+        b"POST /v1/x HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n"
+        b'Content-Type: application/json\r\nContent-Length: 7\r\n\r\n{"a":1}'
+    )
+    assert seen == expected
+
+
+async def test_headers_of_the_connection_and_of_browsers_stay_here(peer: Peer) -> None:
+    """Those that a Connection header names, too."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+
+            async def serve() -> None:
+                async with await peer.accept() as stream:
+                    await stream.receive_some()
+                    await stream.send_all(
+                        b"HTTP/1.1 418 X\r\nServer: llama.cpp\r\nDate: x\r\nAccess-Control-Allow-Origin: *\r\n"
+                        b"Access-Control-Allow-Headers: *\r\nKeep-Alive: timeout=5\r\nConnection: X-Hop\r\nX-Hop: 1\r\n"
+                        b"Content-Type: text/plain\r\nContent-Length: 2\r\nX-Kept: yes\r\n\r\nhi"
+                    )
+
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "GET", "/", (), b"") as answer:
+                assert answer.status == 418
+                kept = ((b"content-type", b"text/plain"), (b"content-length", b"2"), (b"x-kept", b"yes"))
+                assert answer.headers == kept
+                assert await whole(answer) == b"hi"
+
+
+async def test_leaving_closes_the_connection_at_once(peer: Peer) -> None:
+    """S8: a cancelled request is noticed by the engine, in whatever state it was."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for answer in (b"", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"):
+
+                async def ask() -> None:
+                    async with open_answer(peer.path, "POST", "/x", (), b"{}") as begun:
+                        await whole(begun)
+
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as inner:
+                        inner.start_soon(ask)
+                        stream = await peer.accept()
+                        await stream.receive_some()
+                        await stream.send_all(answer)
+                        await trio.testing.wait_all_tasks_blocked(0.01)
+                        scope.cancel()
+                assert await stream.receive_some() == b""
+                await stream.aclose()
+            nursery.cancel_scope.cancel()
+
+
+async def test_64_mib_go_up_while_the_peer_is_slow_to_read(peer: Peer) -> None:
+    """Every byte arrives, once."""
+    body = bytes(64 * 1024 * 1024)
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            read = 0
+
+            async def serve() -> None:
+                nonlocal read
+                async with await peer.accept() as stream:
+                    while read < len(body):
+                        read += len(await stream.receive_some(1024 * 1024))
+                    await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "POST", "/x", (), body) as answer:
+                assert await whole(answer) == b"ok"
+    assert len(body) <= read < len(body) + 200
+
+
+async def test_an_answer_before_the_body_was_read_is_received(peer: Peer) -> None:
+    """The peer refuses by the head alone and closes; what it said is not lost."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+
+            async def serve() -> None:
+                async with await peer.accept() as stream:
+                    await stream.receive_some(100)
+                    await stream.send_all(b"HTTP/1.1 413 X\r\nContent-Length: 3\r\n\r\nbig")
+
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "POST", "/x", (), bytes(8 * 1024 * 1024)) as answer:
+                assert answer.status == 413
+                assert await whole(answer) == b"big"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        (b"", UpstreamFailureKind.BROKEN, "before it answered"),
+        (b"HTTP/1.1 200", UpstreamFailureKind.BROKEN, "before it answered"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", UpstreamFailureKind.BROKEN, "in mid-answer"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", UpstreamFailureKind.BROKEN, "mid-answer"),
+        (b"SSH-2.0-OpenSSH_9.0\r\n", UpstreamFailureKind.PROTOCOL, "did not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", UpstreamFailureKind.PROTOCOL, "chunk"),
+    ],
+)
+async def test_every_way_an_answer_can_break_has_a_kind(
+    peer: Peer, said: bytes, kind: UpstreamFailureKind, words: str
+) -> None:
+    """And a sentence; nothing is sent again."""
+
+    async def serve() -> None:
+        async with await peer.accept() as stream:
+            await stream.receive_some()
+            await stream.send_all(said)
+
+    async def ask() -> None:
+        async with open_answer(peer.path, "POST", "/x", (), b"{}") as answer:
+            await whole(answer)
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            with pytest.raises(UpstreamFailure) as caught:
+                await ask()
+    assert caught.value.kind is kind
+    assert words in caught.value.message
+
+
+async def test_nobody_listening_is_a_failure_to_connect(tmp_path: Path) -> None:
+    """No socket, a socket that nobody serves, an instance that is not there."""
+    dead = tmp_path / "dead.sock"
+    with socket.socket(socket.AF_UNIX) as closed:
+        closed.bind(str(dead))
+    for upstream in (
+        SocketUpstream(lambda _: tmp_path / "none.sock"),
+        SocketUpstream(lambda _: dead),
+        SocketUpstream(lambda _: None),
+    ):
+        with pytest.raises(UpstreamFailure) as caught:
+            await upstream.busy_slots(ONE)
+        assert caught.value.kind is UpstreamFailureKind.CONNECT
+
+
+async def test_a_full_backlog_is_waited_out(peer: Peer) -> None:
+    """More connections at once than the engine's queue holds: all are served."""
+    count = 8
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            bodies: list[bytes] = []
+
+            async def ask() -> None:
+                async with open_answer(peer.path, "GET", "/", (), b"") as answer:
+                    bodies.append(await whole(answer))
+
+            for _ in range(count):
+                nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(count):
+                async with await peer.accept() as stream:
+                    await stream.receive_some()
+                    await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
+    assert bodies == [b"x"] * count
+
+
+async def test_an_answer_that_should_be_small_is_not_read_without_end(peer: Peer) -> None:
+    """A broken peer does not fill our memory."""
+
+    async def serve() -> None:
+        async with await peer.accept() as stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(5000))
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "GET", "/", (), b"") as answer:
+                with pytest.raises(UpstreamFailure, match="longer than 1000"):
+                    await read_all(answer, 1000)
+
+
+@pytest.mark.slow
+async def test_one_byte_segments_through_a_real_process(bench: Bench) -> None:
+    """Framing is never taken for payload."""
+    chunks = ["data: {}\n\n", "x" * 300, "data: [DONE]\n\n"]
+    async with (
+        bench.running(bench.launch(segment_bytes=1, chunks=chunks)),
+        bench.upstream.request(ONE, "POST", CHAT, JSON, b"{}") as answer,
+    ):
+        assert await whole(answer) == "".join(chunks).encode()
+
+
+@pytest.mark.slow
+async def test_the_engine_says_how_many_slots_are_busy(bench: Bench) -> None:
+    """A11: the count that frees a slot after its client has left."""
+    async with bench.running(bench.launch(busy=2)):
+        assert await bench.upstream.busy_slots(ONE) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", ["garbage_at", "close_at"])
+async def test_slots_that_cannot_be_read_are_a_failure(bench: Bench, switch: str) -> None:
+    """Not zero."""
+    switches: dict[str, Any] = {switch: "/slots"}
+    async with bench.running(bench.launch(**switches)):
+        with pytest.raises(UpstreamFailure):
+            await bench.upstream.busy_slots(ONE)
+
+
+@pytest.mark.slow
+async def test_K3_hundreds_of_cancelled_requests_leave_nothing_open(bench: Bench) -> None:
+    """Cancelled at every stage; then an ordinary one is served."""
+    async with bench.running(bench.launch(hang_at="/hang", chunks=["a", "b"])):
+        before = descriptors()
+        for number in range(200):
+            target = "/hang" if number % 2 else CHAT
+            with trio.move_on_after(0.0001 * (number % 20)):
+                async with bench.upstream.request(ONE, "POST", target, JSON, b"{}") as answer:
+                    await whole(answer)
+        async with bench.upstream.request(ONE, "POST", CHAT, JSON, b"{}") as answer:
+            assert await whole(answer) == b"ab"
+        assert descriptors() == before
