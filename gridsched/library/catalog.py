@@ -1,0 +1,203 @@
+"""The models there are, as `ports.Catalog`: names, ladders, launches; and the rows of the start-up table.
+
+Owns the composition of sources, plans and names. Opens no file, reads no device: everything it says follows from what
+it was built with. A change of files, devices or settings makes a new catalog.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.model import LaunchOption, ModelSpec
+from gridsched.library.names import Named, Names
+from gridsched.library.planning import Defaults, Plan, Unservable, plan
+from gridsched.library.sources import Library, Source
+from gridsched.ports import Capability, CatalogModel, DeviceInfo, LargestFit, Launch, Measurement
+
+LOAD_FLOOR_SECONDS = 1.0
+LOAD_BYTES_PER_SECOND = 1e9
+"""What a load takes until one was timed: process start and warm-up, then a usual disk. Both are guesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One line of the start-up table: the best launch that fits the empty devices, else the smallest there is.
+
+    `need_bytes` is over all devices, an estimate unless `measured`. `problem` says why the model is unavailable.
+    """
+
+    name: ModelName
+    architecture: str
+    size_bytes: int
+    ctx_size: int = 0
+    parallel: int = 0
+    need_bytes: int = 0
+    measured: bool = False
+    fits: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    source: Source
+    plan: Plan | None
+    model: CatalogModel
+
+
+class ModelCatalog:
+    """A `ports.Catalog` over what `read_library` found."""
+
+    def __init__(
+        self,
+        library: Library,
+        devices: Sequence[DeviceInfo],
+        measurements: Mapping[str, Measurement],
+        *,
+        defaults: Defaults,
+        default_model: str | None = None,
+        engine_build: str = "",
+    ) -> None:
+        """`devices` is never empty and of one backend. `default_model` is any word that resolves."""
+        self._devices = tuple(devices)
+        named = [_named(source) for source in library.sources]
+        words = Names(named, None)
+        self._entries: dict[ModelName, _Entry] = {}
+        for source in library.sources:
+            name = ModelName(source.entry.name)
+            self._entries[name] = _entry(
+                source, words.aliases(name), self._devices, measurements, defaults, engine_build
+            )
+        default = words.resolve(default_model) if default_model else None
+        self._names = Names(named, default or self._first_chat())
+        self.notes = library.notes
+        if default_model and default is None:
+            known = ", ".join(words.closest(default_model)) or "no name is like it"
+            self.notes += (f"library.default_model: there is no model {default_model!r} ({known}).",)
+
+    def models(self) -> tuple[CatalogModel, ...]:
+        """All of them: the configured ones in their order, then those from folders in the order of their paths."""
+        return tuple(entry.model for entry in self._entries.values())
+
+    def resolve(self, name: str) -> CatalogModel | None:
+        """The model that a client means, see `names`."""
+        found = self._names.resolve(name)
+        return self._entries[found].model if found is not None else None
+
+    def closest(self, name: str) -> tuple[str, ...]:
+        """Up to three names a person may have meant."""
+        return self._names.closest(name)
+
+    def launch(self, model: ModelName, option: LaunchOption) -> Launch:
+        """What to start. Raises KeyError for a model that is not there, or has no file."""
+        entry = self._entries[model]
+        if entry.plan is None or entry.source.file is None:
+            raise KeyError(model)
+        return Launch(
+            model=model,
+            path=entry.source.file.path,
+            option=option,
+            capabilities=entry.plan.capabilities,
+            mmproj=entry.source.projector.path if entry.source.projector else None,
+            flags=entry.source.entry.flags,
+            env=entry.source.entry.env,
+        )
+
+    def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+        """What those bytes would carry: nothing of an unavailable model. Raises KeyError for one that is not there."""
+        plan_of = self._entries[model].plan
+        return plan_of.largest_fit(usable_bytes) if plan_of is not None else LargestFit(0, 0)
+
+    @property
+    def infos(self) -> tuple[ModelRow, ...]:
+        """The start-up table."""
+        room = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in self._devices}
+        return tuple(_row(entry.model, room) for entry in self._entries.values())
+
+    def _first_chat(self) -> ModelName | None:
+        """The first model that chats and has a template for it, else the first that chats."""
+        chats = [
+            entry
+            for entry in self._entries.values()
+            if entry.plan is not None and Capability.CHAT in entry.plan.capabilities
+        ]
+        made_for_it = [entry for entry in chats if entry.plan is not None and entry.plan.geometry.has_chat_template]
+        return next((entry.model.name for entry in (*made_for_it, *chats)), None)
+
+
+def _named(source: Source) -> Named:
+    path = source.file.path if source.file is not None else source.entry.path
+    return Named(ModelName(source.entry.name), path.resolve(), source.entry.aliases, source.words)
+
+
+def _entry(
+    source: Source,
+    aliases: tuple[str, ...],
+    devices: Sequence[DeviceInfo],
+    measurements: Mapping[str, Measurement],
+    defaults: Defaults,
+    engine_build: str,
+) -> _Entry:
+    try:
+        planned = plan(source, devices, defaults, engine_build)
+    except Unservable as error:
+        return _Entry(source, None, _model(source, aliases, None, None, str(error)))
+    spec = _spec(source, planned.measured(measurements), measurements, defaults)
+    return _Entry(source, planned, _model(source, aliases, planned, spec, None))
+
+
+def _model(
+    source: Source, aliases: tuple[str, ...], planned: Plan | None, spec: ModelSpec | None, unavailable: str | None
+) -> CatalogModel:
+    file = source.file
+    metadata = file.header.metadata if file is not None else {}
+    context = planned.geometry.context_train if planned is not None else 0
+    return CatalogModel(
+        name=ModelName(source.entry.name),
+        path=file.path if file is not None else source.entry.path,
+        aliases=aliases,
+        capabilities=planned.capabilities if planned is not None else source.entry.capabilities or frozenset(),
+        default_class=source.entry.default_class,
+        architecture=str(metadata.get("general.architecture", "")),
+        size_bytes=file.size_bytes if file is not None else 0,
+        created=file.created if file is not None else 0,
+        ctx_train=context,
+        spec=spec,
+        unavailable=unavailable,
+    )
+
+
+def _spec(
+    source: Source, options: tuple[LaunchOption, ...], measurements: Mapping[str, Measurement], defaults: Defaults
+) -> ModelSpec:
+    entry = source.entry
+    size_bytes = sum(file.size_bytes for file in (source.file, source.projector) if file is not None)
+    timed = (kept.load_seconds for option in options if (kept := measurements.get(option.key)) is not None)
+    estimate = LOAD_FLOOR_SECONDS + size_bytes / LOAD_BYTES_PER_SECOND
+    idle_seconds = defaults.idle_ttl_seconds if entry.idle_ttl_seconds is None else entry.idle_ttl_seconds
+    return ModelSpec(
+        name=ModelName(entry.name),
+        options=options,
+        pinned=entry.pinned,
+        reserved_slots=entry.reserved_slots,
+        idle_ttl_seconds=idle_seconds if math.isfinite(idle_seconds) else None,
+        load_seconds=next((seconds for seconds in timed if seconds is not None), estimate),
+    )
+
+
+def _row(model: CatalogModel, room: Mapping[DeviceName, int]) -> ModelRow:
+    if model.spec is None:
+        return ModelRow(model.name, model.architecture, model.size_bytes, problem=model.unavailable)
+    options = model.spec.options
+    fitting = next((option for option in options if all(need <= room[name] for name, need in option.need_bytes)), None)
+    shown = fitting or min(options, key=lambda option: sum(need for _, need in option.need_bytes))
+    return ModelRow(
+        name=model.name,
+        architecture=model.architecture,
+        size_bytes=model.size_bytes,
+        ctx_size=shown.ctx_size,
+        parallel=shown.parallel,
+        need_bytes=sum(need for _, need in shown.need_bytes),
+        measured=bool(shown.measured_bytes),
+        fits=fitting is not None,
+    )

@@ -1,0 +1,128 @@
+"""One model's plan: its header, its settings and the devices put to `vram`, which answers with the ladder (L7).
+
+Owns what a model can be asked for, what identifies a launch beside its flags (L2), and the sentences for a model that
+cannot be planned. Pure: the file has been read before, and nothing is measured here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gridsched.core.ids import DeviceName
+from gridsched.core.model import LaunchOption
+from gridsched.library.projectors import projector_capabilities
+from gridsched.library.shards import ModelFile
+from gridsched.library.sources import Source
+from gridsched.ports import Backend, Capability, DeviceInfo, LargestFit, Measurement, ModelEntry
+from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
+from gridsched.vram.footprint import OVERHEAD_BYTES
+from gridsched.vram.geometry import Geometry, GeometryError
+from gridsched.vram.ladder import CTX_FLOOR, CTX_TARGET, LadderRequest, ladder, largest_fit
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """For models without their own. Contexts are tokens for each slot; no `parallel` is automatic; an infinite
+    `idle_ttl_seconds` is never (R6)."""
+
+    ctx_target: int = CTX_TARGET
+    ctx_floor: int = CTX_FLOOR
+    parallel: int | None = None
+    idle_ttl_seconds: float = 1800.0
+
+
+class Unservable(Exception):
+    """A model that cannot be planned; the sentence says what is wrong, and with which setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a model's launches follow from. `options` is its ladder without measurements."""
+
+    geometry: Geometry
+    capabilities: frozenset[Capability]
+    request: LadderRequest
+    devices: tuple[DeviceName, ...]
+    options: tuple[LaunchOption, ...]
+
+    def measured(self, measurements: Mapping[str, Measurement]) -> tuple[LaunchOption, ...]:
+        """The ladder with what earlier runs measured. A record of another number of devices is not of this launch."""
+        options = []
+        for option in self.options:
+            kept = measurements.get(option.key, Measurement()).measured_bytes
+            options.append(replace(option, measured_bytes=kept) if len(kept) == len(option.footprint) else option)
+        return tuple(options)
+
+    def largest_fit(self, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+        """What those bytes would carry."""
+        fit = largest_fit(self.geometry, self.request, self.devices, usable_bytes)
+        return LargestFit(fit.ctx_size, fit.parallel)
+
+
+def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engine_build: str) -> Plan:
+    """Plan one model on these devices, which share one backend. Raises Unservable."""
+    file, entry = source.file, source.entry
+    if file is None:
+        raise Unservable(source.problem or "there is no file")
+    try:
+        geometry = _geometry(file)
+        flags = parse_flags(entry.flags)
+        capabilities = entry.capabilities or _capabilities(geometry, flags, source)
+        request = LadderRequest(
+            fingerprint=_identity(file, source, devices),
+            engine_build=engine_build,
+            flags=entry.flags,
+            ctx_size=entry.ctx_size,
+            ctx_per_slot=entry.ctx_per_slot,
+            parallel=entry.parallel or defaults.parallel,
+            ctx_target=defaults.ctx_target,
+            ctx_floor=defaults.ctx_floor,
+            device=_device(entry, devices),
+            embeddings=Capability.EMBEDDING in capabilities,
+            reranking=Capability.RERANK in capabilities,
+            on_host=all(info.backend is Backend.CPU for info in devices),
+            overhead_bytes=OVERHEAD_BYTES[devices[0].backend.value],
+            device_bytes={info.spec.name: info.spec.total_bytes for info in devices},
+            projector=_geometry(source.projector) if source.projector is not None else None,
+        )
+        names = tuple(info.spec.name for info in devices)
+        return Plan(geometry, capabilities, request, names, ladder(geometry, request, names))
+    except GeometryError as error:
+        raise Unservable(f"{file.path}: {error}") from error
+    except FlagError as error:
+        raise Unservable(f"flags: {error}") from error
+
+
+def _capabilities(geometry: Geometry, flags: LaunchFlags, source: Source) -> frozenset[Capability]:
+    """What the header says the model is made for, unless the person's flags start the engine for something else.
+
+    A causal model without a chat template chats too: the engine then falls back on a common one.
+    """
+    if flags.reranking or (geometry.is_reranker and not flags.embeddings):
+        return frozenset((Capability.RERANK,))
+    if flags.embeddings or geometry.is_embedding or not geometry.causal:
+        return frozenset((Capability.EMBEDDING,))
+    brought = projector_capabilities(source.projector.header) if source.projector else frozenset()
+    return frozenset((Capability.CHAT, Capability.COMPLETION)) | brought
+
+
+def _geometry(file: ModelFile) -> Geometry:
+    return Geometry.from_header(file.header, file.shards)
+
+
+def _identity(file: ModelFile, source: Source, devices: Sequence[DeviceInfo]) -> str:
+    """What a measurement depends on beside flags and engine: both files, the very cards, the process's environment."""
+    parts = [file.fingerprint, source.projector.fingerprint if source.projector else ""]
+    parts += [f"{info.spec.name}={info.backend.value}:{info.uuid}" for info in devices]
+    parts += [f"{name}={value}" for name, value in sorted(source.entry.env.items())]
+    return "\n".join(parts)
+
+
+def _device(entry: ModelEntry, devices: Sequence[DeviceInfo]) -> DeviceName | None:
+    """The only device that the model may use, by name or UUID."""
+    if entry.device is None:
+        return None
+    for info in devices:
+        if entry.device.casefold() in (info.spec.name.casefold(), info.uuid.casefold()):
+            return info.spec.name
+    known = ", ".join(info.spec.name for info in devices)
+    raise Unservable(f"device: there is no {entry.device!r} here (there is {known})")

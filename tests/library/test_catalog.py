@@ -1,0 +1,323 @@
+"""The catalog: what can be asked for, launched and refused, over header-only files."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.job import JobClass
+from gridsched.core.model import DeviceSpec
+from gridsched.library.catalog import ModelCatalog
+from gridsched.library.planning import Defaults
+from gridsched.library.sources import read_library
+from gridsched.ports import Backend, Capability, Catalog, DeviceInfo, LargestFit, Measurement, ModelEntry
+from tests.library.models import BASE, CHAT, EMBEDDER, PROJECTOR, PROJECTOR_TENSORS, RERANKER, write_model, write_split
+from tests.support.gguf_header import Value
+
+GIB = 1 << 30
+HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 8 * GIB, GIB), "host memory", Backend.CPU)
+CARDS = tuple(
+    DeviceInfo(DeviceSpec(DeviceName(f"gpu{index}"), 8 * GIB, GIB), "card", Backend.CUDA, index, f"GPU-{index}")
+    for index in range(2)
+)
+
+
+def catalog(
+    *entries: ModelEntry,
+    folders: Sequence[Path] = (),
+    devices: Sequence[DeviceInfo] = (HOST,),
+    measurements: Mapping[str, Measurement] | None = None,
+    defaults: Defaults = Defaults(),  # noqa: B008 - frozen
+    default_model: str | None = None,
+    engine_build: str = "b1",
+) -> ModelCatalog:
+    """A catalog of these entries and folders."""
+    return ModelCatalog(
+        read_library(entries, folders),
+        devices,
+        measurements or {},
+        defaults=defaults,
+        default_model=default_model,
+        engine_build=engine_build,
+    )
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    """A small chat model."""
+    return write_model(tmp_path / "chat.gguf")
+
+
+def test_it_is_a_catalog(chat: Path) -> None:
+    """The port's shape, with a model's facts from its header and its file."""
+    made: Catalog = catalog(ModelEntry("m", chat, aliases=("gpt-4o",), default_class=JobClass.BACKGROUND, pinned=True))
+    (model,) = made.models()
+    assert (model.name, model.path, model.architecture, model.ctx_train) == ("m", chat, "llama", 16384)
+    assert model.size_bytes == chat.stat().st_size
+    assert model.created == 1_767_225_600
+    assert model.aliases == ("gpt-4o", "chat", "chat.gguf")
+    assert model.default_class is JobClass.BACKGROUND
+    assert model.unavailable is None
+    assert model.spec is not None
+    assert model.spec.pinned
+    assert made.resolve("GPT-4O") == made.resolve("chat.gguf") == made.resolve("auto") == model
+    assert made.resolve("gpt-5") is None
+    assert made.closest("gpt-4") == ("m",)
+
+
+def test_two_names_over_one_file_are_two_models(chat: Path) -> None:
+    """P1: each its own ladder and its own process; the file's words mean the first."""
+    made = catalog(ModelEntry("one", chat), ModelEntry("two", chat, parallel=1, ctx_size=4096))
+    assert [model.name for model in made.models()] == ["one", "two"]
+    first, second = (model.spec for model in made.models())
+    assert first is not None
+    assert second is not None
+    assert [(option.ctx_size, option.parallel) for option in second.options] == [(4096, 1)]
+    assert first.options != second.options
+    assert (found := made.resolve("chat.gguf")) is not None
+    assert found.name == "one"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "flags", "expected"),
+    [
+        (CHAT, (), {Capability.CHAT, Capability.COMPLETION}),
+        (BASE, (), {Capability.CHAT, Capability.COMPLETION}),
+        (EMBEDDER, (), {Capability.EMBEDDING}),
+        (RERANKER, (), {Capability.RERANK}),
+        ({**CHAT, "llama.pooling_type": 3}, (), {Capability.EMBEDDING}),
+        (CHAT, ("--embeddings",), {Capability.EMBEDDING}),
+        (EMBEDDER, ("--reranking",), {Capability.RERANK}),
+        (RERANKER, ("--embeddings",), {Capability.EMBEDDING}),
+    ],
+)
+def test_capabilities_come_from_the_header_unless_flags_decide(
+    tmp_path: Path, metadata: Mapping[str, Value], flags: tuple[str, ...], expected: set[Capability]
+) -> None:
+    """What a file is made for, or what the person starts the engine for."""
+    (model,) = catalog(ModelEntry("m", write_model(tmp_path / "m.gguf", metadata), flags=flags)).models()
+    assert model.unavailable is None
+    assert model.capabilities == expected
+
+
+def test_configured_capabilities_win(chat: Path) -> None:
+    """The person knows better than the header; the engine is launched for it."""
+    made = catalog(ModelEntry("m", chat, capabilities=frozenset({Capability.EMBEDDING})))
+    (model,) = made.models()
+    assert model.capabilities == {Capability.EMBEDDING}
+    assert model.spec is not None
+    assert made.launch(model.name, model.spec.options[0]).capabilities == {Capability.EMBEDDING}
+
+
+def test_a_projector_adds_vision_is_launched_and_is_counted(tmp_path: Path) -> None:
+    """Its path goes to the engine, its memory into the estimate, its file into the key of measurements."""
+    plain = catalog(ModelEntry("m", write_model(tmp_path / "a" / "m.gguf"))).models()[0]
+    path = write_model(tmp_path / "b" / "m.gguf")
+    projector = write_model(tmp_path / "b" / "mmproj.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    made = catalog(ModelEntry("m", path))
+    (model,) = made.models()
+    assert Capability.VISION in model.capabilities
+    assert model.spec is not None
+    assert plain.spec is not None
+    option = model.spec.options[0]
+    assert option.footprint[0].mmproj_bytes > 0
+    assert option.key != plain.spec.options[0].key
+    assert made.launch(model.name, option).mmproj == projector
+
+
+def test_a_launch_carries_everything_the_engine_needs(chat: Path) -> None:
+    """Path, option, flags and environment as configured; an unknown name is a KeyError."""
+    made = catalog(ModelEntry("m", chat, flags=("-fa", "on"), env={"A": "1"}))
+    spec = made.models()[0].spec
+    assert spec is not None
+    launch = made.launch(ModelName("m"), spec.options[0])
+    assert (launch.model, launch.path, launch.option) == ("m", chat, spec.options[0])
+    assert (launch.flags, launch.env, launch.mmproj) == (("-fa", "on"), {"A": "1"}, None)
+    with pytest.raises(KeyError):
+        made.launch(ModelName("none"), spec.options[0])
+
+
+def test_a_split_set_is_charged_whole(tmp_path: Path) -> None:
+    """Planned as the sum of its parts, launched by its first (F2)."""
+    parts = write_split(tmp_path / "split", "m", 3)
+    whole = write_model(tmp_path / "whole.gguf")
+    made = catalog(ModelEntry("split", parts[2]), ModelEntry("whole", whole))
+    split, single = (model.spec for model in made.models())
+    assert split is not None
+    assert single is not None
+    assert split.options[0].footprint == single.options[0].footprint
+    assert made.launch(ModelName("split"), split.options[0]).path == parts[0]
+
+
+def test_measurements_are_used_under_their_own_key_only(chat: Path) -> None:
+    """L2: what was measured replaces the estimate and the guessed load time; a record of another shape does not."""
+    spec = catalog(ModelEntry("m", chat)).models()[0].spec
+    assert spec is not None
+    first, second = spec.options[:2]
+    kept = {
+        first.key: Measurement((123,), 7.5),
+        second.key: Measurement((1, 2), None),
+        "another": Measurement((9,), 99.0),
+    }
+    again = catalog(ModelEntry("m", chat), measurements=kept).models()[0].spec
+    assert again is not None
+    assert again.options[0].measured_bytes == (123,)
+    assert again.options[1].measured_bytes == ()
+    assert again.load_seconds == 7.5
+    assert spec.load_seconds == 1.0 + chat.stat().st_size / 1e9
+
+
+def test_the_key_changes_with_file_flags_devices_environment_and_engine(tmp_path: Path, chat: Path) -> None:
+    """L2: a measurement is never used for another launch than it was made of."""
+
+    def key(entry: ModelEntry, device: DeviceInfo = HOST, engine_build: str = "b1") -> str:
+        spec = catalog(entry, devices=(device,), engine_build=engine_build).models()[0].spec
+        assert spec is not None
+        return spec.options[0].key
+
+    same = ModelEntry("m", chat)
+    other_card = DeviceInfo(CARDS[0].spec, "card", Backend.CUDA, 0, "GPU-other")
+    keys = [
+        key(same),
+        key(same, engine_build="b2"),
+        key(same, CARDS[0]),
+        key(same, other_card),
+        key(ModelEntry("m", chat, flags=("--no-warmup",))),
+        key(ModelEntry("m", chat, env={"A": "1"})),
+        key(ModelEntry("m", write_model(tmp_path / "n.gguf", age_seconds=9))),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key(ModelEntry("another name", chat)) == keys[0]
+
+
+def test_settings_and_defaults_shape_the_ladder(chat: Path) -> None:
+    """Slots, contexts, idle time and reserved slots: the model's own, else the default."""
+    defaults = Defaults(ctx_target=4096, ctx_floor=2048, parallel=3, idle_ttl_seconds=60.0)
+    made = catalog(
+        ModelEntry("plain", chat),
+        ModelEntry("own", chat, ctx_per_slot=1024, parallel=2, idle_ttl_seconds=math.inf, reserved_slots=1),
+        defaults=defaults,
+    )
+    plain, own = (model.spec for model in made.models())
+    assert plain is not None
+    assert own is not None
+    assert (plain.options[0].ctx_size, plain.options[0].parallel) == (3 * 4096, 3)
+    assert plain.idle_ttl_seconds == 60.0
+    assert (own.options[0].ctx_size, own.options[0].parallel) == (2048, 2)
+    assert own.idle_ttl_seconds is None
+    assert own.reserved_slots == 1
+
+
+def test_a_model_may_be_kept_to_one_device(chat: Path) -> None:
+    """By name or UUID; without it each card and all of them together are offered."""
+    made = catalog(
+        ModelEntry("free", chat),
+        ModelEntry("pinned", chat, device="gpu1"),
+        ModelEntry("by-uuid", chat, device="gpu-1"),
+        devices=CARDS,
+    )
+    free, pinned, by_uuid = (model.spec for model in made.models())
+    assert free is not None
+    assert pinned is not None
+    assert by_uuid is not None
+    assert {option.devices for option in free.options} == {("gpu0",), ("gpu1",), ("gpu0", "gpu1")}
+    assert (
+        {option.devices for option in pinned.options} == {option.devices for option in by_uuid.options} == {("gpu1",)}
+    )
+
+
+def test_what_cannot_be_planned_is_listed_with_its_reason(tmp_path: Path, chat: Path) -> None:
+    """F11 and bad settings: the name stays known, the sentence says what to look at, the rest goes on."""
+    gone = tmp_path / "gone.gguf"
+    hollow = write_model(tmp_path / "hollow.gguf", {"general.architecture": "llama"})
+    made = catalog(
+        ModelEntry("gone", gone, capabilities=frozenset({Capability.CHAT})),
+        ModelEntry("hollow", hollow),
+        ModelEntry("flags", chat, flags=("--ctx-size", "many")),
+        ModelEntry("device", chat, device="gpu7"),
+        ModelEntry("good", chat),
+    )
+    reasons = {model.name: model.unavailable for model in made.models()}
+    assert reasons[ModelName("gone")] == f"{gone}: the file is not there"
+    assert (reasons[ModelName("hollow")] or "").startswith(f"{hollow}: llama.block_count")
+    assert (reasons[ModelName("flags")] or "").startswith("flags: --ctx-size")
+    assert reasons[ModelName("device")] == "device: there is no 'gpu7' here (there is host)"
+    assert reasons[ModelName("good")] is None
+    for model in made.models():
+        assert (model.spec is None) == (model.unavailable is not None)
+    assert (found := made.resolve("gone")) is not None
+    assert (found.created, found.size_bytes, found.architecture) == (0, 0, "")
+    assert (default := made.resolve("default")) is not None
+    assert default.name == "good"
+    with pytest.raises(KeyError):
+        made.launch(ModelName("gone"), made.models()[-1].spec.options[0])  # type: ignore[union-attr] # "good" has one
+    assert made.largest_fit(ModelName("gone"), {DeviceName("host"): GIB}) == LargestFit(0, 0)
+
+
+def test_the_default_is_the_configured_model_else_the_first_that_chats(tmp_path: Path) -> None:
+    """One with a chat template before one without; never an embedder; a default that is nobody is said."""
+    embedder = ModelEntry("a-embed", write_model(tmp_path / "e.gguf", EMBEDDER))
+    base = ModelEntry("b-base", write_model(tmp_path / "b.gguf", BASE))
+    chats = ModelEntry("c-chat", write_model(tmp_path / "c.gguf", CHAT), aliases=("gpt",))
+
+    def default(made: ModelCatalog) -> str | None:
+        found = made.resolve("local-model")
+        return found.name if found else None
+
+    assert default(catalog(embedder, base, chats)) == "c-chat"
+    assert default(catalog(embedder, base)) == "b-base"
+    assert default(catalog(embedder)) is None
+    assert default(catalog(embedder, base, chats, default_model="A-EMBED")) == "a-embed"
+    wrong = catalog(base, chats, default_model="c-chart")
+    assert default(wrong) == "c-chat"
+    assert wrong.notes == ("library.default_model: there is no model 'c-chart' (c-chat).",)
+
+
+def test_the_largest_fit_grows_with_the_memory(chat: Path) -> None:
+    """L7: more bytes carry more context and more slots; too few carry nothing."""
+    made = catalog(ModelEntry("m", chat, ctx_per_slot=4096, parallel=2))
+    name, host = ModelName("m"), DeviceName("host")
+    assert made.largest_fit(name, {host: 1 << 20}) == LargestFit(0, 0)
+    some, all_of_it = made.largest_fit(name, {host: GIB // 4}), made.largest_fit(name, {host: 4 * GIB})
+    assert 0 < some.ctx_size <= all_of_it.ctx_size == 2 * 16384
+    assert 2 <= some.parallel <= all_of_it.parallel
+    with pytest.raises(KeyError):
+        made.largest_fit(ModelName("none"), {})
+
+
+def test_the_start_up_table_says_what_fits(tmp_path: Path, chat: Path) -> None:
+    """The best launch that the empty devices carry; the smallest one, marked, where none does; the reason otherwise."""
+    small = DeviceInfo(DeviceSpec(DeviceName("host"), 100 << 20), "host memory", Backend.CPU)
+    entries = (ModelEntry("m", chat), ModelEntry("gone", tmp_path / "gone.gguf"))
+    made = catalog(*entries)
+    row, gone = made.infos
+    spec = made.models()[0].spec
+    assert spec is not None
+    best = spec.options[0]
+    assert (row.name, row.architecture, row.ctx_size, row.parallel) == ("m", "llama", best.ctx_size, best.parallel)
+    assert row.need_bytes == best.footprint[0].total_bytes
+    assert row.fits
+    assert not row.measured
+    assert gone.problem == f"{tmp_path / 'gone.gguf'}: the file is not there"
+    tight = catalog(*entries, devices=(small,)).infos[0]
+    assert not tight.fits
+    assert tight.need_bytes == min(option.footprint[0].total_bytes for option in spec.options)
+    known = catalog(*entries, measurements={best.key: Measurement((50 << 20,))}, devices=(small,)).infos[0]
+    assert (known.fits, known.measured, known.need_bytes) == (True, True, 50 << 20)
+
+
+def test_models_from_folders_are_served_under_their_origin(tmp_path: Path) -> None:
+    """Without a configuration: found, named, planned; a bad file beside them is listed with its reason."""
+    write_model(tmp_path / "pub" / "repo" / "m-Q4.gguf")
+    write_model(tmp_path / "pub" / "repo" / "m-Q8.gguf")
+    (tmp_path / "broken.gguf").write_bytes(b"nonsense" * 9)
+    made = catalog(folders=[tmp_path])
+    assert [model.name for model in made.models()] == ["broken", "pub/repo/m-Q4", "pub/repo/m-Q8"]
+    assert "not a GGUF file" in (made.models()[0].unavailable or "")
+    assert (found := made.resolve("M-q8.gguf")) is not None
+    assert found.name == "pub/repo/m-Q8"
+    assert made.resolve("pub/repo") is None
+    assert (default := made.resolve("current")) is not None
+    assert default.name == "pub/repo/m-Q4"
