@@ -16,6 +16,7 @@ STYLES = st.sampled_from([{}, {"indent": 2}, {"separators": (",", ":")}, {"ensur
 SPACE = st.text(" \t\r\n", max_size=3)
 
 
+@pytest.mark.slow
 @given(OBJECTS, STYLES, SPACE, SPACE)
 def test_the_spans_are_what_a_parser_finds(fields: dict[str, object], style: dict[str, object], a: str, b: str) -> None:
     """Each span, read alone, is the member's key and value, in order, whatever the spacing and escaping."""

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridsched.api.members import members
@@ -40,6 +40,7 @@ KEYS = st.sampled_from(["model", "x_class", "gridsched", "a", "b", 'q"\\', "é"]
 VALUES = st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])) | st.lists(st.integers())
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(KEYS, VALUES), st.sampled_from([None, 1]), st.booleans())
 def test_H2_a_parser_sees_the_same_object_but_for_ours(
     fields: dict[str, object], indent: int | None, kept: bool
@@ -53,6 +54,7 @@ def test_H2_a_parser_sees_the_same_object_but_for_ours(
     assert [key for key in result if key in expected] == list(expected)
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(KEYS, VALUES), st.sampled_from([None, 3]))
 def test_H2_a_splice_that_changes_nothing_gives_the_same_bytes(fields: dict[str, object], indent: int | None) -> None:
     """Byte for byte."""

@@ -4,10 +4,10 @@ Server and client share one trio loop, so a jumping clock is safe: a byte on loo
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, cast
 
 import h11
 import trio
@@ -151,9 +151,10 @@ class House:
 
     async def until_logged(self, event: str, count: int = 1) -> None:
         """Wait until that many lines say so."""
-        async for _ in self.runtime.log.follow(0):
-            if len(self.logged(event)) >= count:
-                return
+        async with aclosing(cast("AsyncGenerator[object]", self.runtime.log.follow(0))) as lines:
+            async for _ in lines:
+                if len(self.logged(event)) >= count:
+                    return
 
 
 @asynccontextmanager
