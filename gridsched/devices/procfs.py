@@ -87,14 +87,13 @@ def _kib_fields(path: Path) -> dict[str, int]:
 
 
 def _parents(proc: Path) -> Iterator[tuple[int, int]]:
-    for folder in proc.iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text(errors="replace")
-                # The command name may hold spaces and brackets: the fields begin after its last bracket.
-                yield int(folder.name), int(stat.rpartition(")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue  # ended while we looked
+    """Every process that there is, with its parent; nobody on a system without /proc."""
+    for stat in proc.glob("[0-9]*/stat"):
+        try:
+            # The command name may hold spaces and brackets: the fields begin after its last bracket.
+            yield int(stat.parent.name), int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            continue  # ended while we looked
 
 
 def _descend(pid: int, children: Mapping[int, list[int]]) -> Iterator[int]:

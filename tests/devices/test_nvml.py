@@ -38,7 +38,7 @@ class Driver:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-in, built once (0.1 s)."""
     if COMPILER is None:
-        pytest.skip("there is no C compiler to build the driver's stand-in with")
+        pytest.skip(reason="there is no C compiler to build the driver's stand-in with")
     target = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
     source = Path(__file__).with_name("fake_nvml.c")
     subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
