@@ -116,7 +116,9 @@ async def _ask(socket: Path, method: str, target: str, question: dict[str, objec
     async with open_answer(socket, method, target, ((b"Content-Type", b"application/json"),), body) as answer:
         text = await read_all(answer, MAX_ANSWER_BYTES)
         if answer.status != HTTPStatus.OK:
-            raise NotReady(f"it answered {answer.status} to {target}: {text[:300].decode('utf-8', 'replace')}")
+            cause = None if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR else FailureCause.BAD_FLAGS
+            message = f"it answered {answer.status} to {target}: {text[:300].decode('utf-8', 'replace')}"
+            raise NotReady(message, cause)
     try:
         return json.loads(text)
     except ValueError as error:

@@ -30,7 +30,7 @@ def real_engine() -> FoundEngine:
     """The engine that a server would take here."""
     found = find_engine()
     if not found.info.ok:
-        pytest.skip(f"no real engine: {found.info.problem}")
+        pytest.skip(reason=f"no real engine: {found.info.problem}")
     return found
 
 

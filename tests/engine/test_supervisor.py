@@ -119,6 +119,7 @@ async def test_P6_a_probe_asks_what_the_model_is_for(bench: Bench, capability: C
     ("switches", "cause", "words"),
     [
         ({"probe_status": 500}, FailureCause.CRASHED, "answered 500 to /completion"),
+        ({"probe_status": 400}, FailureCause.BAD_FLAGS, "answered 400 to /completion"),
         ({"total_slots": 4}, FailureCause.BAD_FLAGS, "4 slots where 2 were planned"),
         ({"slot_ctx": 4096}, FailureCause.BAD_FLAGS, "4096 where 1024 was planned"),
         ({"tag": "another"}, FailureCause.CRASHED, "another program answers"),
