@@ -4,6 +4,7 @@ Whatever the plan has decided is said explicitly, so that nothing is left for th
 placement, and its own fitting switched off (L7: never a silent spill).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,48 @@ _PLACEMENT = frozenset(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GGML_VK_VI
 
 
 @dataclass(frozen=True, slots=True)
+class EngineDevice:
+    """A card as the engine lists it: the name that it wants to hear, and what it calls the card."""
+
+    name: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What of an engine decides about its command line. `card_names` are its own names for the cards it can use."""
+
+    path: Path
+    known_flags: frozenset[str]
+    card_names: Mapping[DeviceName, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Spawn:
     """What differs from one spawn to the next: the socket, and a tag that no other process carries."""
 
     socket: Path
     tag: str
+
+
+def card_names(devices: Sequence[DeviceInfo], listed: Sequence[EngineDevice]) -> dict[DeviceName, str]:
+    """The engine's names for our cards; one that it cannot use has none.
+
+    The driver and the engine may count differently, and the engine may see cards that we leave alone, so cards are
+    matched by what both call them: the second of two equal cards here is the second of them there. Where their words
+    differ but their number is the same, the order decides.
+    """
+    cards = [device for device in devices if device.backend is not Backend.CPU]
+    names: dict[DeviceName, str] = {}
+    seen: Counter[str] = Counter()
+    for order, card in enumerate(cards):
+        equals = [device.name for device in listed if device.label.casefold() == card.label.casefold()]
+        if seen[card.label] < len(equals):
+            names[card.spec.name] = equals[seen[card.label]]
+        elif not equals and len(listed) == len(cards):
+            names[card.spec.name] = listed[order].name
+        seen[card.label] += 1
+    return names
 
 
 def refused_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -48,17 +86,15 @@ def refused_flags(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if (name.replace("_", "-") if name.startswith("--") else name) in _REFUSED)
 
 
-def build_argv(
-    engine: Path, known_flags: frozenset[str], launch: Launch, devices: Sequence[DeviceInfo], spawn: Spawn
-) -> tuple[str, ...]:
-    """The command line. `devices` are those of the option's footprint, in its order.
+def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spawn: Spawn) -> tuple[str, ...]:
+    """The command line. `devices` are those of the option's footprint, in its order, each of them usable.
 
-    Flags that came late to the engine are passed where `known_flags` (from its own help) has them. The rung's flags,
-    then the person's, come last: the engine takes the last of a kind.
+    Flags that came late to the engine are passed where its own help has them. The rung's flags, then the person's, come
+    last: the engine takes the last of a kind.
     """
-    argv = [str(engine), "--model", str(launch.path), "--host", str(spawn.socket)]
+    argv = [str(build.path), "--model", str(launch.path), "--host", str(spawn.socket)]
     argv += ["--alias", launch.model.replace(",", "_"), "--parallel", str(launch.option.parallel)]
-    argv += ["--ctx-size", str(launch.option.ctx_size), *_placement(launch.option, devices)]
+    argv += ["--ctx-size", str(launch.option.ctx_size), *_placement(launch.option, devices, build.card_names)]
     optional = {
         "--fit": ("off",),
         "--slots": (),
@@ -69,7 +105,7 @@ def build_argv(
         "--sse-ping-interval": ("-1",),  # the engine's pings would hide a stall, and count as bytes of an answer
     }
     for flag, values in optional.items():
-        if flag in known_flags:
+        if flag in build.known_flags:
             argv += [flag, *values]
     if Capability.EMBEDDING in launch.capabilities:
         argv.append("--embeddings")
@@ -80,15 +116,19 @@ def build_argv(
     return (*argv, *launch.option.flags, *launch.flags)
 
 
+def clean_env(base: Mapping[str, str]) -> dict[str, str]:
+    """An environment without secrets, and without settings that would change a launch behind the plan."""
+    return {name: value for name, value in base.items() if not _is_withheld(name)}
+
+
 def build_env(
     base: Mapping[str, str], engine_env: Mapping[str, str], launch: Launch, devices: Sequence[DeviceInfo]
 ) -> dict[str, str]:
-    """The child's environment: ours without secrets and without settings that would change the launch behind the plan.
+    """The child's environment.
 
     CUDA numbers cards by speed unless told otherwise, so a card is named by its UUID and the rest are hidden.
     """
-    env = {name: value for name, value in base.items() if not _is_withheld(name)}
-    env.update(engine_env)
+    env = {**clean_env(base), **engine_env}
     cuda = [device.uuid for device in devices if device.backend is Backend.CUDA]
     if cuda:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -102,27 +142,23 @@ def devices_of(option: LaunchOption, known: Mapping[DeviceName, DeviceInfo]) -> 
     return tuple(known[name] for name in option.devices)
 
 
-def _placement(option: LaunchOption, devices: Sequence[DeviceInfo]) -> list[str]:
+def _placement(option: LaunchOption, devices: Sequence[DeviceInfo], names: Mapping[DeviceName, str]) -> list[str]:
     """Where the layers go. Several devices share them in proportion to their planned weights."""
     if _on_host(devices):
         return ["--device", "none", "--n-gpu-layers", "0"]
-    names = ",".join(_engine_name(device, order) for order, device in enumerate(devices))
-    placement = ["--device", names, "--n-gpu-layers", str(ALL_LAYERS)]
+    if any(device.backend is Backend.CPU for device in devices):
+        raise ValueError("a launch spans the host and a card: no such plan is made")
+    chosen = ",".join(_engine_name(names[device.spec.name], order) for order, device in enumerate(devices))
+    placement = ["--device", chosen, "--n-gpu-layers", str(ALL_LAYERS)]
     if len(devices) == 1:
         return [*placement, "--split-mode", "none", "--main-gpu", "0"]
     weights = [max(1, part.weights_bytes // (1024 * 1024)) for part in option.footprint]
     return [*placement, "--split-mode", "layer", "--tensor-split", ",".join(map(str, weights))]
 
 
-def _engine_name(device: DeviceInfo, order: int) -> str:
-    """CUDA counts only the cards it is shown, Vulkan counts all there are."""
-    match device.backend:
-        case Backend.CUDA:
-            return f"CUDA{order}"
-        case Backend.VULKAN:
-            return f"Vulkan{device.index}"
-        case _:
-            raise ValueError(f"a launch spans the host and a card ({device.spec.name}): no such plan is made")
+def _engine_name(name: str, order: int) -> str:
+    """CUDA counts only the cards that the process is shown, in the order of the launch; others count all there are."""
+    return f"CUDA{order}" if name.startswith("CUDA") else name
 
 
 def _on_host(devices: Sequence[DeviceInfo]) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from gridsched.engine.argv import EngineDevice, clean_env
 from gridsched.ports import EngineInfo
 
 PROGRAM = "llama-server"
@@ -39,14 +40,14 @@ HOW_TO_GET_ONE = (
 class FoundEngine:
     """An engine, or why there is none (`info.ok` False).
 
-    `env` is what its libraries need; `known_flags` are the long flags its own help lists; `devices` the names that
-    it gives the cards it can use.
+    `env` is what its libraries need; `known_flags` are the long flags its own help lists; `devices` the
+    cards that it can use.
     """
 
     info: EngineInfo
     env: Mapping[str, str] = field(default_factory=dict)
     known_flags: frozenset[str] = frozenset()
-    devices: tuple[str, ...] = ()
+    devices: tuple[EngineDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _wheel_env_of(path: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
 
 def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
     """Run it for its version, its flags and its devices."""
-    env = {**environ, **candidate.env}
+    env = {**clean_env(environ), **candidate.env}
     try:
         version = _run(candidate.path, "--version", env)
         flags = _flags(_run(candidate.path, "--help", env))
@@ -124,7 +125,7 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
         return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
     if not flags:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
-    backend = re.sub(r"\d+$", "", devices[0]).lower() if devices else "cpu"
+    backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
     info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
     return FoundEngine(info, candidate.env, flags, devices)
 
@@ -152,9 +153,10 @@ def _flags(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
 
 
-def _devices(text: str) -> tuple[str, ...]:
-    """Lines such as `  CUDA0: NVIDIA GeForce … (24576 MiB, 24000 MiB free)`."""
-    return tuple(re.findall(r"^\s+([A-Za-z]+\d+):\s", text, re.MULTILINE))
+def _devices(text: str) -> tuple[EngineDevice, ...]:
+    """Lines such as `  CUDA0: NVIDIA GeForce RTX 3090 (24576 MiB, 24000 MiB free)`."""
+    found = re.findall(r"^\s+([A-Za-z]+\d+):\s*(.*?)\s*(?:\([^()]*MiB[^()]*\))?\s*$", text, re.MULTILINE)
+    return tuple(EngineDevice(name, label) for name, label in found)
 
 
 def _why(error: Exception) -> str:

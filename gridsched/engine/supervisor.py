@@ -19,14 +19,14 @@ from pathlib import Path
 import trio
 
 from gridsched.core.events import Failure, FailureCause, InstanceExited, InstanceReady
-from gridsched.core.ids import InstanceId, ModelName
-from gridsched.engine.argv import Spawn, build_argv, build_env, devices_of, refused_flags
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.engine.argv import Build, Spawn, build_argv, build_env, card_names, devices_of, refused_flags
 from gridsched.engine.causes import cause_in, failure_of, meaningful
 from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.logs import RotatedLog
 from gridsched.engine.ready import Expected, NotReady, wait_ready
-from gridsched.ports import DeviceInfo, EngineInfo, Launch, Post
+from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post
 
 SUN_PATH_BYTES = 107  # what the kernel takes for a Unix socket's path, less its closing NUL
 TAILS_KEPT = 64  # of processes that have ended; enough to explain every recent failure
@@ -61,6 +61,8 @@ class LlamaEngine:
     ) -> None:
         self._found = found
         self._devices = {device.spec.name: device for device in devices}
+        names = card_names(tuple(self._devices.values()), found.devices)
+        self._build = Build(Path(found.info.path), found.known_flags, names)
         self._run_dir = run_dir
         self._log_dir = log_dir
         self._startup_timeout_seconds = startup_timeout_seconds
@@ -77,6 +79,11 @@ class LlamaEngine:
     def info(self) -> EngineInfo:
         """What was found at start."""
         return self._found.info
+
+    def unusable_devices(self) -> tuple[DeviceName, ...]:
+        """Cards that this engine does not list: built without their backend, or without a driver that it can use."""
+        cards = (name for name, device in self._devices.items() if device.backend is not Backend.CPU)
+        return tuple(name for name in cards if name not in self._build.card_names)
 
     def endpoint(self, instance_id: InstanceId) -> Path | None:
         """The socket of a living process: what `SocketUpstream` asks for."""
@@ -119,10 +126,8 @@ class LlamaEngine:
             post(InstanceExited(instance_id, life.failure))
 
     async def _live(self, life: _Life, instance_id: InstanceId, launch: Launch, post: Post) -> None:
-        refused = refused_flags((*launch.option.flags, *launch.flags))
-        if refused:
-            message = f"these engine flags are set by gridsched itself: {', '.join(refused)}"
-            life.failure = Failure(FailureCause.BAD_FLAGS, message)
+        life.failure = self._refusal(launch)
+        if life.failure is not None:
             return
         tag = f"gridsched-{secrets.token_hex(8)}"
         folder, life.socket = self._socket_place(tag)
@@ -144,6 +149,16 @@ class LlamaEngine:
             life.socket.unlink(missing_ok=True)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _refusal(self, launch: Launch) -> Failure | None:
+        """Why a launch is not even tried."""
+        if refused := refused_flags((*launch.option.flags, *launch.flags)):
+            message = f"these engine flags are set by gridsched itself: {', '.join(refused)}"
+            return Failure(FailureCause.BAD_FLAGS, message)
+        if unusable := set(launch.option.devices) & set(self.unusable_devices()):
+            message = f"this engine cannot use {', '.join(sorted(unusable))}: its list of devices does not have it"
+            return Failure(FailureCause.CPU_FALLBACK, message)
+        return None
 
     async def _serve(self, life: _Life, child: Child, expected: Expected, instance_id: InstanceId, post: Post) -> None:
         """Until the process exits: make it ready, and end it when told to."""
@@ -183,12 +198,12 @@ class LlamaEngine:
 
     async def _spawn(self, launch: Launch, spawn: Spawn) -> Child:
         devices = devices_of(launch.option, self._devices)
-        argv = build_argv(Path(self._found.info.path), self._found.known_flags, launch, devices, spawn)
+        argv = build_argv(self._build, launch, devices, spawn)
         env = build_env(os.environ, self._found.env, launch, devices)
         return await Child.spawn(argv, env, self._log(launch.model))
 
     def _expected(self, launch: Launch, tag: str, socket: Path) -> Expected:
-        carried = tag if "--tags" in self._found.known_flags else ""
+        carried = tag if "--tags" in self._build.known_flags else ""
         return Expected(socket, carried, launch.option.parallel, launch.option.ctx_size, launch.capabilities)
 
     def _socket_place(self, tag: str) -> tuple[Path | None, Path]:

@@ -6,7 +6,16 @@ import pytest
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
-from gridsched.engine.argv import Spawn, build_argv, build_env, devices_of, refused_flags
+from gridsched.engine.argv import (
+    Build,
+    EngineDevice,
+    Spawn,
+    build_argv,
+    build_env,
+    card_names,
+    devices_of,
+    refused_flags,
+)
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch
 
 SPAWN = Spawn(Path("/run/x.sock"), "tag-1")
@@ -17,7 +26,7 @@ GIB = 1024**3
 HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 8 * GIB), "host", Backend.CPU)
 CARD0 = DeviceInfo(DeviceSpec(DeviceName("gpu0"), 16 * GIB), "card", Backend.CUDA, 0, "GPU-aa", "0000:01:00.0")
 CARD1 = DeviceInfo(DeviceSpec(DeviceName("gpu1"), 24 * GIB), "card", Backend.CUDA, 1, "GPU-bb", "0000:02:00.0")
-VULKAN1 = DeviceInfo(DeviceSpec(DeviceName("vk1"), 24 * GIB), "card", Backend.VULKAN, 1)
+NAMES = {CARD0.spec.name: "CUDA1", CARD1.spec.name: "CUDA0"}  # by speed, as CUDA lists them to one who asks
 
 
 def launch(*devices: DeviceInfo, **more: object) -> Launch:
@@ -31,7 +40,8 @@ def launch(*devices: DeviceInfo, **more: object) -> Launch:
 
 def argv(*devices: DeviceInfo, known: frozenset[str] = LATE_FLAGS, **more: object) -> list[str]:
     """The command line for it."""
-    return list(build_argv(Path("/bin/llama-server"), known, launch(*devices, **more), devices, SPAWN))
+    build = Build(Path("/bin/llama-server"), known, NAMES)
+    return list(build_argv(build, launch(*devices, **more), devices, SPAWN))
 
 
 def value(line: list[str], flag: str) -> str:
@@ -60,9 +70,8 @@ def test_what_the_plan_decided_is_said_explicitly() -> None:
 def test_the_alias_is_the_models_name_because_answers_carry_it() -> None:
     """A comma would make two names of it."""
     assert value(argv(HOST), "--alias") == "org/model"
-    renamed = build_argv(
-        Path("/e"), LATE_FLAGS, Launch(ModelName("a,b"), Path("/m"), launch(HOST).option, frozenset()), (HOST,), SPAWN
-    )
+    comma = Launch(ModelName("a,b"), Path("/m"), launch(HOST).option, frozenset())
+    renamed = build_argv(Build(Path("/e"), LATE_FLAGS, {}), comma, (HOST,), SPAWN)
     assert "a_b" in renamed
 
 
@@ -84,9 +93,40 @@ def test_several_cards_share_layers_as_planned() -> None:
     assert shares[0] * 16 == shares[1] * 24
 
 
-def test_vulkan_counts_all_cards_there_are() -> None:
-    """So the card's own number is its name."""
-    assert value(argv(VULKAN1), "--device") == "Vulkan1"
+def test_a_vulkan_engine_hears_its_own_names() -> None:
+    """Its numbers count all the cards there are."""
+    build = Build(Path("/e"), LATE_FLAGS, {CARD1.spec.name: "Vulkan3"})
+    assert value(list(build_argv(build, launch(CARD1), (CARD1,), SPAWN)), "--device") == "Vulkan3"
+
+
+def card(name: str, label: str) -> DeviceInfo:
+    """A card as the driver names it."""
+    return DeviceInfo(DeviceSpec(DeviceName(name), GIB), label, Backend.CUDA)
+
+
+def listed(*labels: str) -> list[EngineDevice]:
+    """Cards as the engine lists them."""
+    return [EngineDevice(f"Vulkan{number}", label) for number, label in enumerate(labels)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "names"),
+    [
+        (("RTX 3090",), ("Intel iGPU", "RTX 3090"), ("Vulkan1",)),
+        (("A", "B", "A"), ("B", "A", "A"), ("Vulkan1", "Vulkan0", "Vulkan2")),
+        (("NVIDIA X", "NVIDIA Y"), ("X (NVK)", "Y (NVK)"), ("Vulkan0", "Vulkan1")),
+        (("A", "A"), ("A",), ("Vulkan0", None)),
+        (("A",), (), (None,)),
+        (("A",), ("B", "C"), (None,)),
+    ],
+)
+def test_D8_our_cards_are_matched_with_the_engines(
+    ours: tuple[str, ...], theirs: tuple[str, ...], names: tuple[str | None, ...]
+) -> None:
+    """By what both call them; a card that the engine cannot use has no name."""
+    cards = [card(f"gpu{number}", label) for number, label in enumerate(ours)]
+    found = card_names([HOST, *cards], listed(*theirs))
+    assert tuple(found.get(device.spec.name) for device in cards) == names
 
 
 def test_a_plan_over_host_and_card_is_a_bug() -> None:

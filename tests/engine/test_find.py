@@ -162,11 +162,11 @@ def test_the_wheel_is_found_with_the_environment_that_it_needs(monkeypatch: pyte
     ("listed", "devices", "backend"),
     [
         (
-            "Available devices:\\n  CUDA0: Card (24576 MiB, 24000 MiB free)\\n  CUDA1: Card (1 MiB, 1 MiB free)",
+            "Devices:\\n  CUDA0: Card (rev. 2) (24576 MiB, 9 MiB free)\\n  CUDA1: Card (rev. 2) (1 MiB, 1 MiB free)",
             2,
             "cuda",
         ),
-        ("Available devices:\\n  Vulkan0: Card (16384 MiB, 16000 MiB free)", 1, "vulkan"),
+        ("Available devices:\\n  Vulkan0: Card (rev. 2) (16384 MiB, 16000 MiB free)", 1, "vulkan"),
         ("Available devices:\\n  (none)", 0, "cpu"),
     ],
 )
@@ -176,7 +176,7 @@ def test_an_engine_says_which_cards_it_can_use(tmp_path: Path, listed: str, devi
         tmp_path, f'case "$1" in --help) echo "--fit x";; --list-devices) printf "{listed}\\n";; *) echo v1;; esac'
     )
     (found,) = located(str(path), dict(os.environ))
-    assert len(found.devices) == devices
+    assert [device.label for device in found.devices] == ["Card (rev. 2)"] * devices
     assert found.info.backend == backend
 
 

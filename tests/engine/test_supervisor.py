@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import trio
 
-from gridsched.core.events import FailureCause, InstanceExited, InstanceReady
-from gridsched.core.ids import InstanceId
+from gridsched.core.events import Event, FailureCause, InstanceExited, InstanceReady
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.engine.child import start_ticks
 from gridsched.engine.locate import FoundEngine
-from gridsched.ports import Capability, UpstreamFailure
+from gridsched.engine.supervisor import LlamaEngine
+from gridsched.ports import Backend, Capability, DeviceInfo, Launch, UpstreamFailure
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, make_bench
 
 pytestmark = pytest.mark.slow  # every test starts a process
@@ -242,6 +244,22 @@ async def test_flags_of_a_person_that_are_ours_are_refused_before_a_start(bench:
     assert failure.cause is FailureCause.BAD_FLAGS
     assert "--host" in failure.message
     assert not bench.record.exists()
+
+
+async def test_B16_a_card_that_the_engine_does_not_list_is_refused_before_a_start(
+    fake_engine: FoundEngine, tmp_path: Path
+) -> None:
+    """It would run on the processor instead, a hundred times slower, and call itself healthy."""
+    card = DeviceInfo(DeviceSpec(DeviceName("gpu0"), 1 << 34), "NVIDIA X", Backend.CUDA, uuid="GPU-1")
+    engine = LlamaEngine(fake_engine, (card,), run_dir=tmp_path, log_dir=tmp_path)
+    option = LaunchOption("key", 1024, 2, (DeviceFootprint(card.spec.name),))
+    events: list[Event] = []
+    await engine.run(ONE, Launch(ModelName("m"), tmp_path, option, frozenset()), events.append)
+    assert engine.unusable_devices() == ("gpu0",)
+    assert isinstance(events[0], InstanceExited)
+    assert events[0].failure is not None
+    assert events[0].failure.cause is FailureCause.CPU_FALLBACK
+    assert "gpu0" in events[0].failure.message
 
 
 async def test_arguments_that_no_process_can_have_are_a_failure_and_harm_nobody_else(bench: Bench) -> None:
