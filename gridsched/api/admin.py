@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 
 from gridsched.api.health import deep, health, status
 from gridsched.api.origin import foreign
-from gridsched.api.problems import Problem, RequestError, invalid, method_not_allowed, not_found
+from gridsched.api.problems import Problem, RequestError, invalid, method_not_allowed, not_found, plain
 from gridsched.api.seat import House
 from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
 from gridsched.runtime.decisions import DecisionLog, Line
@@ -144,7 +144,7 @@ async def _followed(decisions: DecisionLog, since: int) -> AsyncIterator[bytes]:
 
 
 def _event(seq: int, line: object) -> bytes:
-    return b"id: %d\ndata: %s\n\n" % (seq, msgspec.json.encode(line, enc_hook=str))
+    return b"id: %d\ndata: %s\n\n" % (seq, msgspec.json.encode(line, enc_hook=plain))
 
 
 def _json(fields: object, code: int = 200) -> Response:

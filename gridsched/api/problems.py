@@ -76,7 +76,8 @@ class Problem:
                     "code": self.code,
                     "gridsched": self.detail,
                 }
-            }
+            },
+            enc_hook=plain,
         )
 
     def head(self) -> list[Header]:
@@ -93,6 +94,11 @@ class Problem:
     def _type(self) -> str:
         known = _TYPES.get(self.status)
         return known or ("server_error" if self.status >= _FIRST_SERVER_ERROR else "invalid_request_error")
+
+
+def plain(value: object) -> object:
+    """What JSON has no word for, as something it has: any mapping as an object, the rest as its text."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 class RequestError(Exception):

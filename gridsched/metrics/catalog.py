@@ -73,7 +73,7 @@ MODEL_LOADS = Family(
     "gridsched_model_loads_total",
     Kind.COUNTER,
     ("model", "outcome"),
-    "Loads that ended: ready, or the failure's cause.",
+    "Loads that ended: ready, aborted, or the failure's cause.",
 )
 LOAD_SECONDS = Family(
     "gridsched_model_load_seconds", Kind.HISTOGRAM, ("model",), "From the start of a process to its readiness."

@@ -25,6 +25,7 @@ from gridsched.runtime.decisions import Line
 # `_created` doubles the series and nothing reads it; the library has this switch only, and it has no types.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
+RELIEF_RULE = "S5"
 STATES = ("ready", "loading", "draining", "cold", "failed", "unavailable")
 _STATE_OF: Mapping[InstanceState, str] = {
     InstanceState.READY: "ready",
@@ -50,6 +51,7 @@ class Metrics:
         self._evictions = self._counter(catalog.EVICTIONS)
         self._restarts = self._counter(catalog.CHILD_RESTARTS)
         self._decisions = self._histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
+        self._loading: set[object] = set()
         self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
         self._histograms: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
         self._registry.register(BuildInfo(engine))
@@ -85,7 +87,34 @@ class Metrics:
         self._decisions.observe(seconds)
 
     def saw(self, line: Line) -> None:
-        """Count what a line of the decision log says."""
+        """Count what a line of the decision log says. Lines about processes carry the process's number."""
+        model, rule = str(line.get("model", "")), str(line.get("rule", ""))
+        match line["event"]:
+            case "dispatch":
+                self._count(self._steps, str(line["class"]), model)
+                if rule == RELIEF_RULE:
+                    self._relief.inc()
+            case "load":
+                self._loading.add(line["instance"])
+            case "ready" if self._was_loading(line):
+                self._count(self._loads, model, "ready")
+                self._time(self._load_seconds, float(str(line["load_s"])), model)
+            case "exit" if "cause" in line:
+                if self._was_loading(line):
+                    self._count(self._loads, model, str(line["cause"]))
+                else:
+                    self._count(self._restarts, model)
+            case "stop" | "evict" as event:
+                if self._was_loading(line):
+                    self._count(self._loads, model, "aborted")
+                if event == "evict":
+                    self._count(self._evictions, model, rule)
+
+    def _was_loading(self, line: Line) -> bool:
+        """Whether this ends the load of a process."""
+        loading = line["instance"] in self._loading
+        self._loading.discard(line["instance"])
+        return loading
 
     # --- children ---------------------------------------------------------------------------------------------------
 
@@ -142,13 +171,8 @@ class SnapshotGauges(Collector):
             current[model.name] = "unavailable" if model.spec is None else "cold"
             if model.name in now.failed:
                 current[model.name] = "failed"
-        for view in sorted(
-            now.instances,
-            key=lambda view: list(_STATE_OF).index(view.state) if view.state in _STATE_OF else -1,
-            reverse=True,
-        ):
-            if view.state in _STATE_OF:
-                current[view.model] = _STATE_OF[view.state]
+        for state, word in list(_STATE_OF.items())[::-1]:  # the best state of a model's processes is written last
+            current.update((view.model, word) for view in now.instances if view.state is state)
         return {(model, state): int(state == now_in) for model, now_in in current.items() for state in STATES}
 
 

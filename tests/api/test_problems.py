@@ -1,6 +1,8 @@
 """The one table from error to status, headers and body."""
 
 import json
+from pathlib import PurePosixPath
+from types import MappingProxyType
 
 import pytest
 
@@ -40,6 +42,13 @@ def test_a_rejections_detail_travels_to_the_client() -> None:
             "gridsched": {"retry_after_s": None, "required_bytes": 9},
         }
     }
+
+
+def test_a_detail_of_any_kind_becomes_json() -> None:
+    """Mappings that are no dict, and what JSON has no word for."""
+    detail = {"per_device": MappingProxyType({"sim0": 1}), "path": PurePosixPath("a/b")}
+    told = json.loads(Problem("model_failed", "x", detail=detail).body())["error"]["gridsched"]
+    assert told == {"per_device": {"sim0": 1}, "path": "a/b"}
 
 
 RETRIES = [

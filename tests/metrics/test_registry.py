@@ -1,0 +1,210 @@
+"""What is counted, from which facts, under which labels."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.model import Tier
+from gridsched.core.snapshot import DeviceView, InstanceView, Snapshot
+from gridsched.metrics.catalog import FAMILIES, Kind
+from gridsched.metrics.registry import Metrics
+from gridsched.ports import EngineInfo
+from sim import build
+
+Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def instance(number: int, model: str, state: InstanceState, busy: int = 0, measured: int | None = None) -> InstanceView:
+    """One process with four slots."""
+    return InstanceView(
+        InstanceId(number),
+        ModelName(model),
+        state,
+        Tier.COLD,
+        (DeviceName("sim0"),),
+        8192,
+        4,
+        busy,
+        100,
+        measured,
+        0,
+        0,
+    )
+
+
+SNAPSHOT = Snapshot(
+    at=5.0,
+    devices=(DeviceView(DeviceName("sim0"), 1000, 30, 600, 50, 400, 100, 0, interactive_mode=True, pressure=False),),
+    instances=(
+        instance(1, "sim-chat-4b", InstanceState.DRAINING, busy=1, measured=90),
+        instance(2, "sim-chat-4b", InstanceState.READY, busy=3),
+        instance(3, "sim-embed", InstanceState.STARTING),
+        instance(4, "sim-chat-2b", InstanceState.STOPPED),
+    ),
+    queue_lengths={JobClass.BATCH: 7},
+    running={},
+    waiting=(),
+    failed={ModelName("sim-chat-12b"): (9.0, "no")},
+    draining=False,
+)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """Counts nothing yet."""
+    return Metrics(EngineInfo(ok=True, version="b1", backend="cpu"))
+
+
+def samples(metrics: Metrics) -> Samples:
+    """Every sample of the page."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.exposition("")[1].decode())
+        for sample in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """One sample, None where it is not there."""
+    named = {"class" if key == "job_class" else key: word for key, word in labels.items()}
+    return samples(metrics).get((name, tuple(sorted(named.items()))))
+
+
+def full(metrics: Metrics) -> Metrics:
+    """With something counted in every family."""
+    metrics.watch(lambda: SNAPSHOT, build().catalog)
+    metrics.request_ended("interactive", "sim-chat-4b", "/v1/chat/completions", 200, 0.02)
+    metrics.queue_waited("interactive", 0.004)
+    metrics.first_byte("interactive", "sim-chat-4b", 0.1)
+    metrics.decided(0.00004)
+    for line in LOG:
+        metrics.saw(line)
+    return metrics
+
+
+def about(event: str, number: int, **more: object) -> dict[str, object]:
+    """A line about a process."""
+    return {"seq": 1, "time": "", "event": event, "model": "sim-chat-4b", "instance": number, **more}
+
+
+LOG: tuple[dict[str, object], ...] = (
+    about("load", 1),
+    about("ready", 1, load_s=3.2),
+    {"event": "dispatch", "class": "background", "model": "sim-chat-4b", "rule": "S7", "instance": 1},
+    {"event": "dispatch", "class": "background", "model": "sim-chat-4b", "rule": "S5", "instance": 1},
+    about("exit", 1, cause="crashed"),
+    about("load", 2),
+    about("exit", 2, cause="device_oom"),
+    about("load", 3),
+    about("stop", 3),
+    about("exit", 3),
+    about("load", 4),
+    about("ready", 4, load_s=1.0),
+    about("evict", 4, rule="R5"),
+    about("exit", 4),
+    {"event": "mode", "device": "sim0"},
+    {"event": "enqueue", "class": "background", "job": 1},
+)
+
+
+def test_the_page_has_exactly_the_families_of_the_catalog(metrics: Metrics) -> None:
+    """Kind, labels and help; no `_created`."""
+    page = full(metrics).exposition("")[1].decode()
+    listed = {family.name: family for family in FAMILIES}
+    found = set()
+    for family in text_string_to_metric_families(page):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        found.add(name)
+        assert (listed[name].kind.value, listed[name].help) == (family.type, family.documentation)
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(listed[name].labels)
+    assert found == set(listed)
+    assert "_created" not in page
+
+
+def test_requests_are_counted_and_timed(metrics: Metrics) -> None:
+    """By class, model, endpoint and code; buckets from 5 ms to 10 min."""
+    for code in (200, 200, 499):
+        metrics.request_ended("batch", "m", "/v1/embeddings", code, 700.0)
+    labels = {"job_class": "batch", "model": "m", "endpoint": "/v1/embeddings"}
+    assert value(metrics, "gridsched_requests_total", **labels, code="200") == 2
+    assert value(metrics, "gridsched_requests_total", **labels, code="499") == 1
+    seconds = "gridsched_request_seconds"
+    assert value(metrics, f"{seconds}_count", job_class="batch", model="m") == 3
+    assert value(metrics, f"{seconds}_sum", job_class="batch", model="m") == 2100.0
+    edges = [float(dict(labels)["le"]) for name, labels in samples(metrics) if name == f"{seconds}_bucket"]
+    assert (min(edges), sorted(edges)[-2]) == (0.005, 600.0)
+
+
+def test_steps_and_relief_are_counted_from_the_log(metrics: Metrics) -> None:
+    """A dispatch is a step; S5 makes it a relief step."""
+    full(metrics)
+    assert value(metrics, "gridsched_steps_total", job_class="background", model="sim-chat-4b") == 2
+    assert value(metrics, "gridsched_relief_steps_total") == 1
+
+
+def test_loads_end_in_one_way_each(metrics: Metrics) -> None:
+    """Ready, failed with a cause, or aborted; a death in service is a restart."""
+    full(metrics)
+    loads = {
+        outcome: value(metrics, "gridsched_model_loads_total", model="sim-chat-4b", outcome=outcome)
+        for outcome in ("ready", "device_oom", "aborted", "crashed")
+    }
+    assert loads == {"ready": 2, "device_oom": 1, "aborted": 1, "crashed": None}
+    assert value(metrics, "gridsched_child_restarts_total", model="sim-chat-4b") == 1
+    assert value(metrics, "gridsched_evictions_total", model="sim-chat-4b", reason="R5") == 1
+    assert value(metrics, "gridsched_model_load_seconds_sum", model="sim-chat-4b") == 4.2
+
+
+def gauges() -> Iterator[tuple[str, dict[str, str], float]]:
+    """What the snapshot says."""
+    yield "gridsched_queue_length", {"job_class": "batch"}, 7
+    yield "gridsched_queue_length", {"job_class": "interactive"}, 0
+    yield "gridsched_slots", {"model": "sim-chat-4b", "state": "busy"}, 4
+    yield "gridsched_slots", {"model": "sim-chat-4b", "state": "free"}, 4
+    yield "gridsched_mode", {"device": "sim0"}, 1
+    for kind, amount in (("total", 1000), ("used", 600), ("external", 50), ("reserved", 400), ("freeing", 100)):
+        yield "gridsched_device_memory_bytes", {"device": "sim0", "kind": kind}, amount
+    yield "gridsched_model_memory_bytes", {"model": "sim-chat-4b", "kind": "estimated"}, 200
+    yield "gridsched_model_memory_bytes", {"model": "sim-chat-4b", "kind": "measured"}, 90
+    for model, state in (("12b", "failed"), ("4b", "ready"), ("2b", "cold")):
+        yield "gridsched_model_state", {"model": f"sim-chat-{model}", "state": state}, 1
+    yield "gridsched_model_state", {"model": "sim-chat-4b", "state": "draining"}, 0
+    yield "gridsched_model_state", {"model": "sim-embed", "state": "loading"}, 1
+
+
+@pytest.mark.parametrize(("name", "labels", "expected"), list(gauges()))
+def test_gauges_show_the_snapshot(metrics: Metrics, name: str, labels: dict[str, str], expected: float) -> None:
+    """Read when the page is asked for."""
+    metrics.watch(lambda: SNAPSHOT, build().catalog)
+    assert value(metrics, name, **labels) == expected
+
+
+def test_what_runs_is_named(metrics: Metrics) -> None:
+    """Version and engine, as labels of a 1."""
+    (labels,) = [dict(labels) for name, labels in samples(metrics) if name == "gridsched_build_info"]
+    assert (labels["engine_version"], labels["backend"]) == ("b1", "cpu")
+
+
+def test_two_registries_do_not_meet(metrics: Metrics) -> None:
+    """Nothing of a value is global."""
+    metrics.queue_waited("batch", 1.0)
+    other = Metrics(EngineInfo(ok=True, version="b2", backend="cpu"))
+    assert value(other, "gridsched_queue_wait_seconds_count", job_class="batch") is None
+
+
+def test_openmetrics_is_given_to_whoever_accepts_it(metrics: Metrics) -> None:
+    """And is whole."""
+    content_type, page = full(metrics).exposition("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    assert content_type.startswith("application/openmetrics-text")
+    assert page.endswith(b"# EOF\n")
+    assert metrics.exposition("")[0].startswith("text/plain")
+
+
+def test_histograms_have_their_own_buckets() -> None:
+    """Every histogram of the catalog is one of seconds."""
+    assert all(family.name.endswith("_seconds") for family in FAMILIES if family.kind is Kind.HISTOGRAM)
