@@ -42,9 +42,9 @@ class LaunchOption:
     """One rung of a model's ladder: explicit slots, context and placement, and what they take.
 
     `key` identifies file, effective flags, device and engine build together: a measurement is kept under it (L2).
-    `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache type,
-    a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an earlier run
-    measured under the same key, by device in the order of `footprint`; empty when there is none.
+    `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache
+    type, a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an
+    earlier run measured under the same key, by device in the order of `footprint`; empty when there is none.
     """
 
     key: str

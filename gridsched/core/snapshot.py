@@ -49,7 +49,8 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True)
 class WaitingView:
-    """One waiting job: `position` counts from 1 within its class, `rule` is what holds it, `reason` says it in words."""
+    """One waiting job: `position` counts from 1 within its class, `rule` is what holds it, `reason` says it in
+    words."""
 
     id: JobId
     model: ModelName

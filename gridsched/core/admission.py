@@ -1,0 +1,315 @@
+"""Who is not served, and why: limits (S9), back-off (L6d), memory (L7), with the arithmetic.
+
+Owns every Rejection there is: their codes, sentences, `retry_after` and details, the keys as in the contract. Pure: it
+looks and writes sentences, others carry them out. `max_ctx_that_fits` and `max_parallel_that_fits` are not known here;
+whoever has the planner adds them.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from math import ceil
+
+from gridsched.core.commands import Rejection, RejectionCode
+from gridsched.core.events import Failure
+from gridsched.core.ids import DeviceName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import Job, Outcome, OutcomeKind
+from gridsched.core.ledger import DeviceBook, Ledger, Needs
+from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.queues import JobRecord
+from gridsched.core.residency import ModelState
+from gridsched.core.state import State
+
+COMPONENTS = (
+    "weights_bytes", "kv_bytes", "recurrent_bytes", "compute_bytes", "mmproj_bytes", "draft_bytes", "overhead_bytes",
+)  # fmt: skip
+
+FIRST_RETRY_SECONDS = 5.0
+"""S9: what a full queue says while nothing has left it yet. A guess."""
+
+ARRIVAL_RULES: Mapping[RejectionCode, str] = {
+    RejectionCode.DRAINING: "P8",
+    RejectionCode.MODEL_NOT_FOUND: "H5",
+    RejectionCode.MODEL_FAILED: "L6d",
+    RejectionCode.QUEUE_FULL: "S9",
+}
+"""The rule behind each refusal that can meet a job before it is queued."""
+
+
+class Fit(Enum):
+    """L7: whether a model can be made ready at all."""
+
+    NEVER = "never"  # more than a device has
+    NOT_NOW = "not_now"  # by nothing we can do: programs outside, pins, lost memory
+    LATER = "later"  # when running work ends, or our own idle models go
+
+
+# --- on arrival -------------------------------------------------------------------------------------------------
+
+
+def refusal_on_arrival(state: State, job: Job, model: ModelState | None) -> Rejection | None:
+    """Why a job is not even queued, None where it is. Memory is looked at when it is planned for."""
+    if state.draining:
+        return draining()
+    if model is None or model.removed:
+        return model_not_found(job)
+    if model.retry_at > state.now:
+        return model_failed(model, state.now)
+    return _queue_full(state, job, model)
+
+
+def _queue_full(state: State, job: Job, model: ModelState) -> Rejection | None:
+    """S9. A job that is granted in its own step never waits, so no queue is too full for it."""
+    count = state.counts[job.job_class]
+    limit = state.policy.queues[job.job_class].max_length
+    if count.waiting < limit or _is_granted_at_once(state, job, model):
+        return None
+    seconds = count.retry_after_seconds(state.now, FIRST_RETRY_SECONDS)
+    return Rejection(
+        RejectionCode.QUEUE_FULL,
+        f"the {job.job_class.label} queue is full: {count.waiting} jobs wait, the limit is {limit}",
+        seconds,
+        {"queue_length": count.waiting, "max_length": limit, "retry_after_s": ceil(seconds)},
+    )
+
+
+def _is_granted_at_once(state: State, job: Job, model: ModelState) -> bool:
+    instance = model.instance
+    if instance is None or instance.state is not InstanceState.READY:
+        return False
+    if any(model.queue.by_class[: job.job_class + 1]):
+        return False
+    if not job.job_class.is_low:
+        return instance.free_slots() > 0
+    return instance.low_slots(state.now) > 0 and not instance.interactive_mode(state.now)
+
+
+def draining() -> Rejection:
+    """P8."""
+    return Rejection(RejectionCode.DRAINING, "the server is shutting down and takes no new work")
+
+
+def model_not_found(job: Job) -> Rejection:
+    """The configuration has no such model any more."""
+    return Rejection(RejectionCode.MODEL_NOT_FOUND, f"there is no model {job.model}")
+
+
+def model_failed(model: ModelState, now: float) -> Rejection:
+    """L6d: with the cause and the log's last lines (P6a, P7)."""
+    seconds = max(0.0, model.retry_at - now)
+    message = f"{model.spec.name} failed to load; it is tried again on the first request after {seconds:.0f} s"
+    detail: dict[str, object] = {"retry_after_s": ceil(seconds)}
+    if model.failure is not None:
+        message = f"{model.spec.name} failed ({model.failure.cause.value}): {model.failure.message}"
+        detail |= _of_failure(model.failure)
+    return Rejection(RejectionCode.MODEL_FAILED, message, seconds, detail)
+
+
+def _of_failure(failure: Failure) -> dict[str, object]:
+    return {"cause": failure.cause.value, "log_tail": list(failure.log_tail)}
+
+
+def not_resident(record: JobRecord) -> Rejection:
+    """S9: the job asked that nothing be loaded, or nothing be evicted, for it."""
+    asked = "warm_only" if record.job.warm_only else "no_evict"
+    why = "it is not loaded" if record.job.warm_only else "another model would have to go"
+    return Rejection(
+        RejectionCode.NOT_RESIDENT,
+        f"{record.job.model} cannot serve a {asked} request now: {why}",
+        detail={"asked": asked},
+    )
+
+
+# --- while waiting ----------------------------------------------------------------------------------------------
+
+
+def wait_is_over(state: State, record: JobRecord, model: ModelState) -> Rejection:
+    """S9: the longest wait has passed. A job whose model could not be made to fit is told the arithmetic (L7)."""
+    if model.unfit_since is not None and model.unplaced():
+        return insufficient_vram(state, model, Fit.NOT_NOW)
+    waited_seconds = state.now - record.place
+    reason = model.obstacle.reason if model.obstacle is not None else f"its turn at {model.spec.name} did not come"
+    return Rejection(
+        RejectionCode.QUEUE_TIMEOUT,
+        f"waited {waited_seconds:.1f} s, the longest it may: {reason}",
+        detail={"waited_ms": round(waited_seconds * 1000), "busy_models": busy_models(state), "reason": reason},
+    )
+
+
+def upstream_error(record: JobRecord, outcome: Outcome, failure: Failure | None) -> Rejection:
+    """P5: the engine failed in mid-request, and running the step again is not (or no longer) possible."""
+    name = record.job.model
+    if outcome.kind is OutcomeKind.STALLED:
+        message = f"the engine of {name} sent nothing for as long as a step may be silent; it is being restarted"
+    elif outcome.kind is OutcomeKind.ENGINE_DIED:
+        again = " again" if record.ran_again and not outcome.answered else ""
+        message = f"the engine of {name} died{again} while it worked on this request"
+    else:
+        message = f"the step of {name} ended as {outcome.kind.value} and leaves nothing to wait for"
+    detail = _of_failure(failure) if failure is not None else {}
+    return Rejection(RejectionCode.UPSTREAM_ERROR, message, detail=detail)
+
+
+def busy_models(state: State) -> list[str]:
+    """Models with steps in flight: what a waiting load waits for."""
+    return sorted({str(item.model.spec.name) for item in state.instances.values() if item.busy()})
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+def usable_rungs(ledger: Ledger, model: ModelState) -> Iterator[tuple[LaunchOption, Needs]]:
+    """The rungs of a ladder that an empty machine could carry, best first."""
+    for option in model.spec.options:
+        needs = ledger.needs(option)
+        if all(device in ledger.books and need <= ledger.books[device].usable_bytes for device, need in needs):
+            yield option, needs
+
+
+def fit_of(state: State, model: ModelState) -> Fit:
+    """L7: which of its three cases a model without a plan is."""
+    fit = Fit.NEVER
+    for _, needs in usable_rungs(state.ledger, model):
+        if all(need <= _yieldable_bytes(state, device) for device, need in needs):
+            return Fit.LATER
+        fit = Fit.NOT_NOW
+    return fit
+
+
+def _yieldable_bytes(state: State, device: DeviceName) -> int:
+    """What would be free if all that may ever go had gone."""
+    book = state.ledger.books[device]
+    return book.usable_bytes - book.external_bytes - book.lost_bytes - _pinned_bytes(state, device)
+
+
+def _pinned_bytes(state: State, device: DeviceName) -> int:
+    reservations = state.ledger.books[device].reservations
+    return sum(
+        item.bytes
+        for instance_id, item in reservations.items()
+        if state.instances[instance_id].model.spec.pinned and not item.going
+    )
+
+
+def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
+    """L7: 507 with the arithmetic of the smallest launch there is."""
+    ledger = state.ledger
+    option = min(model.spec.options, key=lambda each: sum(need for _, need in ledger.needs(each)))
+    needs = ledger.needs(option)
+    per_device = [_arithmetic(state, device, need) for device, need in needs]
+    short = [row for row in per_device if row["short_bytes"]]
+    suggestions, changes = _suggestions(state, needs, fit)
+    retry_seconds = state.policy.fit_wait_seconds if changes else None
+    when = "never fits" if fit is Fit.NEVER else "does not fit now, and nothing that we run could make room"
+    sums = "; ".join(
+        f"{row['device']}: needs {_size(row['required_bytes'])}, {_size(row['available_bytes'])} can be had"
+        for row in short or per_device
+    )
+    return Rejection(
+        RejectionCode.INSUFFICIENT_VRAM,
+        f"{model.spec.name} {when} ({sums})",
+        retry_seconds,
+        {
+            "required_bytes": sum(need for _, need in needs),
+            "available_bytes": sum(max(0, _int(row["available_bytes"])) for row in per_device),
+            "per_device": per_device,
+            "estimate": _estimate(option),
+            "holders": _holders(state, needs),
+            "busy_models": busy_models(state),
+            "suggestions": suggestions,
+            "notes": [_which(model, option)],
+            "retry_after_s": None if retry_seconds is None else ceil(retry_seconds),
+        },
+    )
+
+
+def _which(model: ModelState, option: LaunchOption) -> str:
+    launches = len(model.spec.options)
+    return f"the smallest of {launches} launches: {option.ctx_size} tokens in all, {option.parallel} slots"
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _size(value: object) -> str:
+    return f"{_int(value) / 2**30:.2f} GiB"
+
+
+def _arithmetic(state: State, device: DeviceName, need: int) -> dict[str, object]:
+    """One device's sum: what is needed, and what could be had if all that may go had gone."""
+    book = state.ledger.books.get(device)
+    if book is None:
+        return {"device": device, "required_bytes": need, "available_bytes": 0, "short_bytes": need, "missing": True}
+    available = _yieldable_bytes(state, device)
+    return {
+        "device": device,
+        "required_bytes": need,
+        "available_bytes": max(0, available),
+        "short_bytes": max(0, need - available),
+        "total_bytes": book.spec.total_bytes,
+        "headroom_bytes": book.spec.headroom_bytes,
+        "external_bytes": book.external_bytes,
+        "pinned_bytes": _pinned_bytes(state, device),
+        "lost_bytes": book.lost_bytes,
+        "reserved_bytes": sum(item.bytes for item in book.reservations.values()),
+        "free_bytes": max(0, book.free_bytes),
+    }
+
+
+def _estimate(option: LaunchOption) -> dict[str, int]:
+    parts: list[DeviceFootprint] = list(option.footprint)
+    return {name: sum(_int(getattr(part, name)) for part in parts) for name in COMPONENTS}
+
+
+def _holders(state: State, needs: Needs) -> list[dict[str, object]]:
+    """Who holds memory on the devices in question."""
+    holders: list[dict[str, object]] = []
+    for device, _ in needs:
+        book = state.ledger.books.get(device)
+        if book is None:
+            continue
+        for instance_id, item in book.reservations.items():
+            instance = state.instances[instance_id]
+            holders.append({
+                "model": instance.model.spec.name, "device": device, "bytes": item.bytes,
+                "state": "lost" if item.lost else instance.state.value, "tier": instance.tier(state.now).value,
+                "busy": instance.busy(),
+            })  # fmt: skip
+        if book.external_bytes:
+            holders.append({"model": None, "device": device, "bytes": book.external_bytes, "state": "external"})
+    return holders
+
+
+def _suggestions(state: State, needs: Needs, fit: Fit) -> tuple[list[str], bool]:
+    """What would make it fit, each by itself, and whether trying again could without anybody's doing. With several
+    devices short one step alone may not do, so each is checked against them all."""
+    books = state.ledger.books
+    if any(device not in books for device, _ in needs):
+        return ["Take out of the configuration the device that is not there, or bring it back"], False
+    if fit is Fit.NEVER:
+        if all(need <= books[device].spec.total_bytes for device, need in needs):
+            most_bytes = min(books[device].spec.total_bytes - need for device, need in needs)
+            return [f"Lower devices.headroom to at most {_size(most_bytes)}"], False
+        return [], False
+    found: list[str] = []
+    if _enough(state, needs, outside=True):
+        most = [(device, max(0, need - _yieldable_bytes(state, device))) for device, need in needs]
+        told = ", ".join(f"{_size(short)} on {device}" for device, short in most if short)
+        found.append(f"Close programs outside that hold at least {told}")
+    if _enough(state, needs, pins=True):
+        names = sorted({str(item.model.spec.name) for item in state.instances.values() if item.model.spec.pinned})
+        found.append(f"Unpin {', '.join(names)}")
+    changes = any(books[device].external_bytes or books[device].lost_bytes for device, _ in needs)
+    return found, changes
+
+
+def _enough(state: State, needs: Needs, *, outside: bool = False, pins: bool = False) -> bool:
+    """Whether it fits once what others hold, or what is pinned, is gone."""
+    return all(need <= _without(state, device, outside=outside, pins=pins) for device, need in needs)
+
+
+def _without(state: State, device: DeviceName, *, outside: bool, pins: bool) -> int:
+    book: DeviceBook = state.ledger.books[device]
+    gained = book.external_bytes if outside else 0
+    return _yieldable_bytes(state, device) + gained + (_pinned_bytes(state, device) if pins else 0)

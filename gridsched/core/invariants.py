@@ -1,0 +1,226 @@
+"""What must hold after every step, numbered as in `core/README.md`.
+
+Owns the checks and nothing else: each recounts from the records what the state keeps as a figure. Must never repair.
+Raises InvariantViolation with the story of what it concerns. INV-1 and INV-3 are also enforced where the decision is
+made, in `lifecycle.stop` and `Ledger.reserve`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from gridsched.core.errors import InvariantViolation
+from gridsched.core.ids import InstanceId, JobId
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.placement import Plan
+from gridsched.core.queues import CLASSES
+from gridsched.core.residency import Instance
+from gridsched.core.state import State
+from gridsched.core.transitions import JobState
+
+if TYPE_CHECKING:  # the door imports the checks
+    from gridsched.core.scheduler import Scheduler
+
+HERE = (InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING)
+
+
+def check(scheduler: "Scheduler") -> None:
+    """Check all of them."""
+    for invariant in INVARIANTS:
+        invariant(scheduler.state)
+
+
+def _broken(
+    state: State, number: int, message: str, *, job: JobId | None = None, instance: InstanceId | None = None
+) -> NoReturn:
+    raise InvariantViolation(f"INV-{number}: {message}", state.story.of(job, instance))
+
+
+def inv_1_no_stop_with_steps_in_flight(state: State) -> None:
+    """R2: a process that was told to stop has no step in flight, unless it was dead before."""
+    for item in state.instances.values():
+        if item.state in (InstanceState.STOPPING, InstanceState.STOPPED) and item.grants and not item.exited:
+            _broken(state, 1, f"instance {item.id} stops with {len(item.grants)} steps in flight", instance=item.id)
+
+
+def inv_2_slots(state: State) -> None:
+    """S6: no instance has more steps than slots, and all counts of slots agree."""
+    outstanding = 0
+    for item in state.instances.values():
+        outstanding += len(item.grants)
+        chats = sum(1 for entry in item.grants.values() if entry.record.chat and not entry.over)
+        low = sum(1 for entry in item.grants.values() if not entry.record.chat)
+        if len(item.grants) > item.option.parallel or (chats, low) != (item.chats, item.low):
+            _broken(state, 2, f"instance {item.id}: {len(item.grants)} steps, counted {chats}+{low}", instance=item.id)
+    if outstanding != len(state.grants):
+        _broken(state, 2, f"{len(state.grants)} grants are outstanding, {outstanding} are on instances")
+
+
+def inv_3_ledger_mirrors_instances(state: State) -> None:
+    """L1: each instance reserves on exactly its devices until its memory is back, and nobody else reserves."""
+    for name, book in state.ledger.books.items():
+        for instance_id in book.reservations:
+            item = state.instances.get(instance_id)
+            if item is None or item.released:
+                _broken(state, 3, f"{name} holds memory for instance {instance_id}, which is gone")
+    for item in state.instances.values():
+        for device in item.devices:
+            page = state.ledger.books.get(device)
+            if not item.released and (page is None or item.id not in page.reservations):
+                _broken(state, 3, f"instance {item.id} holds nothing on {device}", instance=item.id)
+
+
+def inv_4_single_flight(state: State) -> None:
+    """S6c, P1: at most one instance of a model starts, serves or drains."""
+    here = Counter(item.model.spec.name for item in state.instances.values() if item.state in HERE)
+    for name, count in here.items():
+        if count > 1:
+            _broken(state, 4, f"{name} has {count} instances")
+    for name, model in state.models.items():
+        if (model.instance is not None) != (here[name] == 1):
+            _broken(state, 4, f"{name} is not said to have the instance that it has")
+
+
+def inv_5_every_job_is_in_one_place(state: State) -> None:
+    """Every living job waits in exactly one queue or has exactly one grant; all counts of jobs agree."""
+    waiting: Counter[JobClass] = Counter()
+    seen: set[JobId] = set()
+    for model in state.models.values():
+        queue = model.queue
+        for each in CLASSES:
+            waiting[each] += len(queue.by_class[each])
+        for record in queue:
+            if record.state is not JobState.WAITING or record.job.id in seen or record.job.id not in state.jobs:
+                _broken(state, 5, f"job {record.job.id} is queued and {record.state.name}", job=record.job.id)
+            seen.add(record.job.id)
+        lengths = (
+            len(queue.chats) + len(queue.background) + len(queue.batch),
+            len(queue.background) + len(queue.batch),
+        )
+        if lengths != (queue.count, queue.low) or (queue.count > 0) != (model.spec.name in state.waiting_models):
+            _broken(state, 5, f"the counts of {model.spec.name}'s queue are wrong")
+    for job_id, record in state.jobs.items():
+        running = record.grant_id in state.grants
+        if running == (job_id in seen) or running != (record.state is JobState.RUNNING):
+            _broken(state, 5, f"job {job_id} is {record.state.name}, running: {running}", job=job_id)
+    for each in CLASSES:
+        running_count = sum(
+            1 for entry in state.grants.values() if entry.record.job.job_class is each and not entry.over
+        )
+        if (waiting[each], running_count) != (state.counts[each].waiting, state.counts[each].running):
+            _broken(state, 5, f"the counts of {each.label} are wrong")
+
+
+def inv_6_modes_count_chats(state: State) -> None:
+    """S4: each device counts exactly the chats that run on it and the models whose chats hold it."""
+    running: Counter[str] = Counter()
+    holding: Counter[str] = Counter()
+    for item in state.instances.values():
+        for mode in item.modes:
+            running[mode.device] += item.chats
+    for model in state.models.values():
+        for mode in model.held:
+            holding[mode.device] += 1
+        if model.held and not model.queue.chats:
+            _broken(state, 6, f"{model.spec.name} holds devices for nobody")
+    for device, mode in state.modes.items():
+        if (mode.chats_running, mode.chats_waiting) != (running[device], holding[device]):
+            _broken(state, 6, f"{device} counts {mode.chats_running} chats that run, {mode.chats_waiting} that wait")
+
+
+def inv_7_no_low_step_begins_under_a_chat(state: State) -> None:
+    """S4: a low step was granted outside interactive mode, or in a turn."""
+    for entry in state.grants.values():
+        if not entry.record.chat and not entry.lawful:
+            _broken(state, 7, f"grant {entry.id} was given in interactive mode", job=entry.record.job.id)
+
+
+def inv_8_queues_are_in_order(state: State) -> None:
+    """S2: within a class and model the places ascend."""
+    for model in state.waiting_models.values():
+        for each in CLASSES:
+            places = [record.rank for record in model.queue.by_class[each].values()]
+            if places != sorted(places):
+                _broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of order")
+
+
+def inv_9_nobody_waits_for_nothing(state: State) -> None:
+    """S6b, S7: where a job waits, the ready instance of its model has no slot for it."""
+    for model in state.waiting_models.values():
+        item = model.instance
+        if item is None or item.state is not InstanceState.READY:
+            continue
+        if model.queue.chats and item.free_slots() > 0:
+            _broken(state, 9, f"a chat waits beside a free slot of {model.spec.name}", instance=item.id)
+        if model.queue.low and item.low_slots(state.now) > 0 and not item.interactive_mode(state.now):
+            _broken(state, 9, f"low work waits beside a free slot of {model.spec.name}", instance=item.id)
+
+
+def inv_10_turns(state: State) -> None:
+    """S5: a device has at most one turn, no longer than allowed, and a turn ends with its last step."""
+    outstanding = Counter(id(entry.turn) for entry in state.grants.values() if entry.turn is not None)
+    for mode in state.modes.values():
+        turn = mode.turn
+        if turn is None:
+            continue
+        if outstanding[id(turn)] != turn.outstanding or not turn.outstanding:
+            _broken(state, 10, f"the turn on {mode.device} counts wrong", instance=turn.instance_id)
+    turns = {id(mode.turn) for mode in state.modes.values() if mode.turn is not None}
+    if set(outstanding) - turns:
+        _broken(state, 10, "a relief step runs in no device's turn")
+
+
+def inv_11_loads(state: State) -> None:
+    """L6: one low load at a time, one interactive beside it."""
+    starting = [item for item in state.instances.values() if item.state is InstanceState.STARTING]
+    low = sum(1 for item in starting if item.cause_class != JobClass.INTERACTIVE)
+    if low > 1 or len(starting) - low > 1:
+        _broken(state, 11, f"{low} low and {len(starting) - low} interactive loads at once")
+
+
+def inv_12_drains_are_for_somebody(state: State) -> None:
+    """R1, R2, S6c: what drains is a live plan's victim or restarts, and no pinned model drains for a plan."""
+    needed = {victim.id for plan in state.plans if plan.live for victim in plan.victims}
+    for item in state.instances.values():
+        if item.state is not InstanceState.DRAINING or item.restarting or state.draining:
+            continue
+        if item.id not in needed or item.model.spec.pinned:
+            _broken(state, 12, f"instance {item.id} drains for nobody", instance=item.id)
+        if not item.grants:
+            _broken(state, 12, f"instance {item.id} drains with nothing to wait for", instance=item.id)
+
+
+def inv_13_claims_are_disjoint(state: State) -> None:
+    """S2, L1: live plans that have not begun claim, all together, no more than is free, being freed, or
+    their victims'."""
+    open_plans = [plan for plan in state.plans if plan.live and plan.want.model.plan is plan]
+    for name, book in state.ledger.books.items():
+        claimed = sum(need for plan in open_plans for device, need in plan.needs if device == name)
+        leaving = sum(item.bytes for item_id, item in book.reservations.items() if _leaves(state, open_plans, item_id))
+        if claimed > max(0, book.free_bytes + leaving):
+            _broken(state, 13, f"plans claim {claimed} bytes of {name}, {book.free_bytes + leaving} will be free")
+
+
+def _leaves(state: State, plans: list[Plan], instance_id: InstanceId) -> bool:
+    item: Instance = state.instances[instance_id]
+    victim = any(item is other for plan in plans for other in plan.victims)
+    return not item.lost and (item.state is InstanceState.STOPPING or item.restarting or victim)
+
+
+INVARIANTS: tuple[Callable[[State], None], ...] = (
+    inv_1_no_stop_with_steps_in_flight,
+    inv_2_slots,
+    inv_3_ledger_mirrors_instances,
+    inv_4_single_flight,
+    inv_5_every_job_is_in_one_place,
+    inv_6_modes_count_chats,
+    inv_7_no_low_step_begins_under_a_chat,
+    inv_8_queues_are_in_order,
+    inv_9_nobody_waits_for_nothing,
+    inv_10_turns,
+    inv_11_loads,
+    inv_12_drains_are_for_somebody,
+    inv_13_claims_are_disjoint,
+)
+"""In the order of their numbers."""

@@ -1,0 +1,263 @@
+"""Whose memory is whose: reservations, what others hold, what is being freed, what is lost (L1 to L5).
+
+Owns every byte the scheduler plans with, device by device. It answers whether something fits and never picks who must
+go. Must never know jobs, models or steps: it is told of instances by their ids.
+
+A *decision to reserve* that exceeds what is usable raises InvariantViolation (INV-3). Growth that is found later by
+measuring never does: it only makes less than nothing free, and then nothing new fits.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from gridsched.core.errors import InvariantViolation
+from gridsched.core.events import DeviceRead
+from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.model import DeviceSpec, LaunchOption
+
+Needs = tuple[tuple[DeviceName, int], ...]
+"""Bytes by device."""
+
+FREEZE_SECONDS = 10.0
+"""L3: used bytes and our own come from two calls, so what others hold is not believed while one of ours goes away;
+a stop that takes longer than this is waited for no more."""
+
+FREEZE_READINGS = 2
+"""L3: and not for two readings after that, because the driver reports late."""
+
+PLAUSIBLE_PART = 4
+"""L2: a measurement under a quarter of the estimate is a reading of something half loaded, or of the wrong process."""
+
+GROWTH_PART = 50
+"""L2: a measurement replaces the one before where it is a fiftieth above it; less is noise and would only wear the
+disk."""
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What one instance holds on one device. `bytes` is the estimate until it was measured (L2).
+
+    `held_bytes` is the last reading, None where it could not be read; `settled_at` is when its launch was over.
+    """
+
+    estimate_bytes: int
+    bytes: int
+    measured: bool = False
+    held_bytes: int | None = None
+    settled_at: float = inf
+    going: bool = False
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class DeviceBook:
+    """One device's page. `used_bytes` and `external_bytes` are 0 until it was read."""
+
+    spec: DeviceSpec
+    used_bytes: int = 0
+    external_bytes: int = 0
+    read_at: float = -inf
+    last_stop_at: float = -inf
+    frozen_readings: int = 0
+    reservations: dict[InstanceId, Reservation] = field(default_factory=dict)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What may be planned at all (L4)."""
+        return self.spec.total_bytes - self.spec.headroom_bytes
+
+    @property
+    def lost_bytes(self) -> int:
+        """What processes that should be gone never gave back (L5)."""
+        return sum(item.bytes for item in self.reservations.values() if item.lost)
+
+    @property
+    def going_bytes(self) -> int:
+        """What stopping instances are giving back (R3)."""
+        return sum(item.bytes for item in self.reservations.values() if item.going and not item.lost)
+
+    @property
+    def free_bytes(self) -> int:
+        """What a decision may reserve now; below 0 under pressure (R6a)."""
+        return self.usable_bytes - self.external_bytes - sum(item.bytes for item in self.reservations.values())
+
+    @property
+    def pressure(self) -> bool:
+        """R6a: more is held than may be planned."""
+        return self.free_bytes < 0
+
+    def untouched_bytes(self) -> int:
+        """What living instances have reserved and, as far as was read, not yet taken up (L3)."""
+        total = 0
+        for item in self.reservations.values():
+            if item.going:
+                continue
+            if item.held_bytes is not None:
+                total += max(0, item.bytes - item.held_bytes)
+            elif item.settled_at > self.read_at:
+                total += item.bytes
+        return total
+
+
+class Ledger:
+    """All devices' pages. `measured` holds what launches really took in this run, by option key (L2)."""
+
+    def __init__(self) -> None:
+        self.books: dict[DeviceName, DeviceBook] = {}
+        self.measured: dict[str, tuple[int, ...]] = {}
+
+    # --- what there is ------------------------------------------------------------------------------------------
+
+    def set_devices(self, specs: Iterable[DeviceSpec]) -> None:
+        """Take over the devices there are. One that is gone stays, with nothing usable, while ours hold it."""
+        wanted = {spec.name: spec for spec in specs}
+        for name, book in list(self.books.items()):
+            if name in wanted:
+                continue
+            if book.reservations:
+                book.spec = DeviceSpec(name, 0)
+            else:
+                del self.books[name]
+        for name, spec in wanted.items():
+            if name in self.books:
+                self.books[name].spec = spec
+            else:
+                self.books[name] = DeviceBook(spec)
+
+    def needs(self, option: LaunchOption) -> Needs:
+        """What a launch takes on each device: this run's measurement, else the option's own (L2), and host memory
+        where the host is planned."""
+        measured = self.measured.get(option.key)
+        needs = tuple(zip(option.devices, measured, strict=True)) if measured else option.need_bytes
+        host = option.host
+        if host is not None and host.device in self.books and host.device not in option.devices:
+            needs += ((host.device, host.total_bytes),)
+        return needs
+
+    # --- what we hold -------------------------------------------------------------------------------------------
+
+    def reserve(self, instance_id: InstanceId, option: LaunchOption) -> None:
+        """L1: hold the memory of a launch from this decision on. Raises InvariantViolation where it does not fit."""
+        needs = self.needs(option)
+        if not self.fits(needs):
+            raise InvariantViolation(f"INV-3: instance {instance_id} reserves {needs}, which is not free")
+        estimates = {part.device: part.total_bytes for part in option.footprint}
+        for device, need_bytes in needs:
+            self.books[device].reservations[instance_id] = Reservation(estimates.get(device, need_bytes), need_bytes)
+
+    def fits(self, needs: Needs) -> bool:
+        """Whether a decision may reserve these bytes now (L1)."""
+        return all(need <= 0 or need <= self.books[device].free_bytes for device, need in needs)
+
+    def really_free(self, needs: Needs) -> bool:
+        """L3: whether the devices' own totals cover these bytes too, whatever is believed of others. A device that was
+        never read is believed."""
+        for device, need_bytes in needs:
+            book = self.books[device]
+            if book.read_at > -inf and (book.spec.total_bytes - book.used_bytes - book.untouched_bytes() < need_bytes):
+                return False
+        return True
+
+    def settled(self, instance_id: InstanceId, now: float) -> None:
+        """The launch is over: from the next reading on the memory counts as taken up."""
+        for item in self._of(instance_id):
+            item.settled_at = now
+
+    def going(self, instance_id: InstanceId, now: float) -> None:
+        """The instance was told to stop, or has gone: its bytes are being freed (R3), and readings lie (L3)."""
+        for book in self.books.values():
+            item = book.reservations.get(instance_id)
+            if item is not None and not item.going:
+                item.going = True
+                book.last_stop_at = now
+                book.frozen_readings = FREEZE_READINGS
+
+    def lose(self, instance_id: InstanceId) -> int:
+        """L5: the deadline has passed and the memory is not back. Gives the bytes."""
+        items = list(self._of(instance_id))
+        for item in items:
+            item.lost = True
+        return sum(item.bytes for item in items)
+
+    def release(self, instance_id: InstanceId) -> None:
+        """The memory is verified back."""
+        for book in self.books.values():
+            book.reservations.pop(instance_id, None)
+
+    def bytes_of(self, instance_id: InstanceId) -> Mapping[DeviceName, int]:
+        """What an instance holds, by device."""
+        found = ((name, book.reservations.get(instance_id)) for name, book in self.books.items())
+        return {name: item.bytes for name, item in found if item is not None}
+
+    def _of(self, instance_id: InstanceId) -> Iterable[Reservation]:
+        for book in self.books.values():
+            item = book.reservations.get(instance_id)
+            if item is not None:
+                yield item
+
+    # --- what is read -------------------------------------------------------------------------------------------
+
+    def read(self, event: DeviceRead, now: float) -> None:
+        """Take over one reading (L3). A device that is not planned is ignored."""
+        book = self.books.get(event.device)
+        if book is None:
+            return
+        held = dict(event.held)
+        for instance_id, item in book.reservations.items():
+            item.held_bytes = held.get(instance_id)
+        book.used_bytes = event.used_bytes
+        book.read_at = now
+        if self._frozen(book, now):
+            return
+        ours = sum(_ours(item) for item in book.reservations.values())
+        book.external_bytes = max(0, event.used_bytes - ours)
+
+    def _frozen(self, book: DeviceBook, now: float) -> bool:
+        if now >= book.last_stop_at + FREEZE_SECONDS:
+            book.frozen_readings = 0
+            return False
+        if any(item.going for item in book.reservations.values()):
+            book.frozen_readings = FREEZE_READINGS
+            return True
+        if book.frozen_readings > 0:
+            book.frozen_readings -= 1
+            return True
+        return False
+
+    def measure(self, instance_id: InstanceId, option: LaunchOption) -> tuple[int, ...] | None:
+        """L2: let plausible readings replace the reservation. To be called once the instance has served a request.
+
+        Gives what the launch takes by device, in the order of its footprint, when that is known whole and is new.
+        """
+        changed = False
+        figures: list[int] = []
+        for part in option.footprint:
+            book = self.books.get(part.device)
+            item = book.reservations.get(instance_id) if book else None
+            if item is None:
+                return None
+            held = item.held_bytes or 0
+            if held * PLAUSIBLE_PART >= part.total_bytes and held > 0 and _is_news(item, held):
+                item.bytes = held
+                item.measured = True
+                changed = True
+            if item.measured:
+                figures.append(item.bytes)
+        if not changed or len(figures) < len(option.footprint):
+            return None
+        self.measured[option.key] = tuple(figures)
+        return self.measured[option.key]
+
+
+def _is_news(item: Reservation, held_bytes: int) -> bool:
+    """The first measurement always is; later ones where the process has grown."""
+    return not item.measured or held_bytes > item.bytes + item.bytes // GROWTH_PART
+
+
+def _ours(item: Reservation) -> int:
+    """What of a device's used bytes is this instance's: the reading; what it reserved where it could not be read, or
+    is gone without its memory being back."""
+    if item.held_bytes is not None:
+        return item.held_bytes
+    return item.bytes

@@ -1,0 +1,221 @@
+"""The life of an instance, move by move: start, ready, drain, stop, exit, memory back (R2, L1, L2, L5, L6d).
+
+Owns every change of an instance's state and of its reservation. Must never choose which instance: `planning` does.
+A stop is refused here while a step is in flight (INV-1), whoever asks.
+"""
+
+from math import inf
+
+from gridsched.core import admission, waiting
+from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, StartInstance, StopInstance
+from gridsched.core.errors import InvariantViolation
+from gridsched.core.events import DeviceRead, Failure, FailureCause
+from gridsched.core.ids import InstanceId
+from gridsched.core.instance import InstanceState
+from gridsched.core.placement import Plan
+from gridsched.core.residency import Instance, ModelState
+from gridsched.core.state import State
+from gridsched.core.transitions import INSTANCE_MOVES, InstanceMove, moved
+
+CRASHES_IN_A_ROW = 2
+"""L6d: this many deaths without a served step between them count as a failed load; a first one is simply begun anew."""
+
+LONGEST_BACKOFF_SECONDS = 900.0
+"""L6d."""
+
+
+def _move(state: State, instance: Instance, move: InstanceMove) -> None:
+    instance.state = moved(INSTANCE_MOVES, instance.state, move)
+    instance.since = state.now
+    state.touch(instance.model)
+
+
+# --- coming -----------------------------------------------------------------------------------------------------
+
+
+def start(state: State, plan: Plan) -> None:
+    """Begin a load: the memory is reserved in this very decision (L1)."""
+    model = plan.want.model
+    state.last_instance += 1
+    instance_id = InstanceId(state.last_instance)
+    state.ledger.reserve(instance_id, plan.option)
+    modes = tuple(state.mode_of(device) for device in plan.option.devices)
+    instance = Instance(
+        instance_id, model, plan.option, modes, plan.want.job, plan.want.job.job.job_class, state.now, since=state.now
+    )
+    instance.last_used_at = state.now
+    state.instances[instance_id] = instance
+    model.instance = instance
+    model.plan = model.obstacle = None
+    state.touch(model)
+    if plan.want.lifted:
+        for mode in modes:
+            mode.batch_lifted_at = state.now
+    rule = "S5" if plan.relief else "S5b" if plan.want.lifted else "L1"
+    needs = {str(device): need for device, need in plan.needs}
+    state.say_of_instance(
+        LogEvent.LOAD, instance, rule, bytes=needs, ctx=plan.option.ctx_size, parallel=plan.option.parallel
+    )
+    state.out.append(StartInstance(instance_id, model.spec.name, plan.option))
+
+
+def became_ready(state: State, instance: Instance) -> None:
+    """P6: it serves. A stop that was on its way meanwhile holds."""
+    was = instance.state
+    _move(state, instance, InstanceMove.BECOME_READY)
+    if was is not InstanceState.STARTING:
+        return
+    now = state.now
+    instance.ready_at = instance.last_used_at = now
+    state.ledger.settled(instance.id, now)
+    load_seconds = now - instance.started_at
+    state.load_seconds_by_key[instance.option.key] = load_seconds
+    state.say_of_instance(LogEvent.READY, instance, "P6", load_s=round(load_seconds, 3))
+    state.out.append(KeepLoadTime(instance.model.spec.name, instance.option.key, load_seconds))
+    if state.unplaced or instance.model.removed:
+        state.replan_due = True
+
+
+# --- going ------------------------------------------------------------------------------------------------------
+
+
+def drain(state: State, instance: Instance, rule: str, reason: str) -> None:
+    """No new step; it will be stopped when its last one ends (R2)."""
+    _move(state, instance, InstanceMove.DRAIN)
+    state.say_of_instance(LogEvent.DRAIN, instance, rule, why=reason, steps=len(instance.grants))
+
+
+def undrain(state: State, instance: Instance) -> None:
+    """Nobody needs it to go any more (R2, S6c)."""
+    _move(state, instance, InstanceMove.UNDRAIN)
+    state.say_of_instance(LogEvent.DRAIN, instance, "R2", why="no longer needed to go")
+
+
+def restart(state: State, instance: Instance, rule: str) -> None:
+    """P5, S9: its process is dead or stalled. It takes no new work, and is stopped when its other steps have ended;
+    whoever waits for its model has it loaded anew."""
+    if instance.restarting or instance.state not in (InstanceState.READY, InstanceState.DRAINING):
+        return
+    instance.restarting = True
+    if instance.state is InstanceState.READY:
+        drain(state, instance, rule, "its process is dead or stalled")
+    state.replan_due = True
+
+
+def stop(state: State, instance: Instance, rule: str, reason: str, event: LogEvent = LogEvent.STOP) -> None:
+    """Tell a process to end. Raises InvariantViolation while a step is in flight (R2)."""
+    if instance.grants:
+        story = state.story.of(instance_id=instance.id)
+        raise InvariantViolation(f"INV-1: instance {instance.id} is stopped with steps in flight", story)
+    _move(state, instance, InstanceMove.STOP)
+    policy = state.policy
+    instance.release_by = state.now + policy.stop_grace_seconds + policy.release_timeout_seconds
+    _leaves(state, instance)
+    state.say_of_instance(event, instance, rule, why=reason)
+    state.out.append(StopInstance(instance.id, reason))
+
+
+def became_idle(state: State, instance: Instance) -> None:
+    """Its last step has ended: what waited for that happens now."""
+    if instance.exited:
+        _forget_if_over(state, instance)
+    elif instance.restarting:
+        stop(state, instance, "P5", "its process is dead or stalled")
+    elif state.draining:
+        stop(state, instance, "P8", "the server is going away")
+    elif state.unplaced or instance.state is InstanceState.DRAINING or instance.model.removed:
+        state.replan_due = True
+
+
+def _leaves(state: State, instance: Instance) -> None:
+    model = instance.model
+    if model.instance is instance:
+        model.instance = None
+        model.leaving.append(instance)
+    state.ledger.going(instance.id, state.now)
+    state.replan_due = True
+
+
+# --- gone -------------------------------------------------------------------------------------------------------
+
+
+def exited(state: State, instance: Instance, failure: Failure | None) -> None:
+    """The process is verified gone, told to or not. Its memory counts as being freed until that is verified too."""
+    was = instance.state
+    _move(state, instance, InstanceMove.EXIT)
+    instance.exited = True
+    _leaves(state, instance)
+    figures = {"cause": failure.cause.value} if failure is not None else {}
+    state.say_of_instance(LogEvent.EXIT, instance, "P5", **figures)
+    if was is InstanceState.STOPPING:
+        return
+    instance.release_by = state.now + state.policy.release_timeout_seconds
+    instance.failure = failure or Failure(FailureCause.CRASHED, "the process ended by itself")
+    model = instance.model
+    if was is InstanceState.STARTING:
+        _failed(state, model, instance.failure)
+    elif not instance.served:
+        model.crashes += 1
+        if model.crashes >= CRASHES_IN_A_ROW:
+            _failed(state, model, instance.failure)
+
+
+def _failed(state: State, model: ModelState, failure: Failure) -> None:
+    """L6d: its waiting jobs end at once, and new ones are refused until the back-off is over."""
+    seconds = min(LONGEST_BACKOFF_SECONDS, state.policy.load_backoff_seconds * 2.0**model.failures)
+    model.failures = min(model.failures + 1, 64)
+    model.failure = failure
+    model.retry_at = state.now + seconds
+    for record in list(model.queue):
+        waiting.reject(state, record, admission.model_failed(model, state.now), "L6d")
+
+
+def memory_released(state: State, instance: Instance) -> None:
+    """L5: its memory is verified back, late or in time."""
+    failed = instance.failure is not None
+    _move(state, instance, InstanceMove.RELEASE_FAILED if failed else InstanceMove.RELEASE)
+    instance.released = True
+    instance.release_by = inf
+    state.ledger.release(instance.id)
+    state.say_of_instance(LogEvent.RELEASED, instance, "L5")
+    state.replan_due = True
+    _forget_if_over(state, instance)
+
+
+def _forget_if_over(state: State, instance: Instance) -> None:
+    if instance.released and not instance.grants:
+        del state.instances[instance.id]
+        instance.model.leaving.remove(instance)
+
+
+def give_up_for_lost(state: State, instance: Instance) -> None:
+    """L5, R3: the deadline has passed. The bytes no longer count as being freed, and whoever waits is replanned."""
+    instance.release_by = inf
+    instance.lost = True
+    lost_bytes = state.ledger.lose(instance.id)
+    state.say_of_instance(LogEvent.PRESSURE, instance, "L5", lost_bytes=lost_bytes, exited=instance.exited)
+    state.replan_due = True
+
+
+# --- read -------------------------------------------------------------------------------------------------------
+
+
+def device_read(state: State, event: DeviceRead) -> None:
+    """L2, L3: take over a reading, and measure what has served on that device."""
+    book = state.ledger.books.get(event.device)
+    if book is None:
+        return
+    pressed_before = book.pressure
+    state.ledger.read(event, state.now)
+    for instance_id in list(book.reservations):
+        instance = state.instances[instance_id]
+        if not instance.served or instance.exited:
+            continue
+        measured = state.ledger.measure(instance_id, instance.option)
+        if measured is not None:
+            state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
+    if book.pressure != pressed_before:
+        mode = "begins" if book.pressure else "ends"
+        state.say_of_device(LogEvent.PRESSURE, event.device, "R6a", pressure=mode, short_bytes=-book.free_bytes)
+    if state.unplaced:
+        state.replan_due = True

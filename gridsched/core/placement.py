@@ -1,0 +1,154 @@
+"""How a model is made ready: wants, drafts of memory, plans.
+
+Owns the shapes of planning and the choice of one rung of a model's ladder. Pure: it asks the draft and the victims'
+chooser, and changes nothing but the draft. Must never start, drain or stop anything.
+
+The choice: the first rung, best first, that fits into what is free or being freed, because a smaller context costs a
+client less than somebody else's reload; only when none does, the first rung for which a complete set of victims may
+go now.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.ledger import Ledger, Needs
+from gridsched.core.model import LaunchOption
+from gridsched.core.modes import DeviceMode
+from gridsched.core.queues import JobRecord, Rank
+
+if TYPE_CHECKING:  # the records refer to plans, and plans to the records
+    from gridsched.core.residency import Instance, ModelState
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A model that some waiting job needs loaded. `job` is the first who may begin a load, `rank` where the load stands
+    among the others; `evict_rank` is that of the first for whom others may go, None where nobody's may (S6c).
+
+    `starved_at` is when its longest-starved low job may have relief (S5), inf for an interactive want or relief off.
+    """
+
+    model: "ModelState"
+    job: JobRecord
+    rank: Rank
+    evict_rank: Rank | None
+    starved_at: float = inf
+    lifted: bool = False
+
+    @property
+    def chat(self) -> bool:
+        """Whether the load is for interactive work."""
+        return self.job.chat
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may."""
+
+    rule: str
+    reason: str
+    until: float = inf
+    watched: frozenset[InstanceId] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """The complete way to make a model ready. A live one drains, claims and holds devices; `held` says why one is not
+    live although it is complete. `fits_now`: the memory is there already, with older claims left alone.
+    `modes` are the devices where it loads and where its victims are: those that a chat's plan holds (S4).
+    `waits` says what a live plan waits for, as (rule, reason).
+    """
+
+    want: Want
+    option: LaunchOption
+    needs: Needs
+    victims: tuple["Instance", ...] = ()
+    fits_now: bool = False
+    relief: bool = False
+    modes: tuple[DeviceMode, ...] = ()
+    held: Obstacle | None = None
+    waits: tuple[str, str] = ("", "")
+
+    @property
+    def live(self) -> bool:
+        """Whether it drains, claims and holds."""
+        return self.held is None
+
+
+@dataclass(slots=True)
+class Draft:
+    """Bytes by device while plans are made, oldest first: what is free `now` and what will be once everything that
+    stops has gone, both less the claims of older plans. `taken` are the victims of older plans."""
+
+    now: dict[DeviceName, int] = field(default_factory=dict)
+    later: dict[DeviceName, int] = field(default_factory=dict)
+    taken: set[InstanceId] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, ledger: Ledger, restarting: Iterable["Instance"]) -> "Draft":
+        """Before any claim. Instances that restart are as good as stopping."""
+        draft = cls()
+        for name, book in ledger.books.items():
+            draft.now[name] = book.free_bytes
+            draft.later[name] = book.free_bytes + book.going_bytes
+        for instance in restarting:
+            for name, held_bytes in ledger.bytes_of(instance.id).items():
+                draft.later[name] += held_bytes
+        return draft
+
+    def lacking(self, needs: Needs) -> dict[DeviceName, int]:
+        """The bytes that are missing, by device, when all that is being freed is back."""
+        return {device: need - self.later[device] for device, need in needs if need > max(0, self.later[device])}
+
+    def fits_now(self, needs: Needs) -> bool:
+        """Whether the bytes are free already, every older claim set aside whole."""
+        return all(need <= 0 or need <= self.now[device] for device, need in needs)
+
+    def claim(self, plan: Plan, ledger: Ledger) -> None:
+        """Set a live plan's bytes aside, and count those of its victims as being freed."""
+        for device, need in plan.needs:
+            self.now[device] -= need
+            self.later[device] -= need
+        for victim in plan.victims:
+            self.taken.add(victim.id)
+            for device, held_bytes in ledger.bytes_of(victim.id).items():
+                self.later[device] += held_bytes
+
+
+ChooseVictims = Callable[[Rank, dict[DeviceName, int]], "tuple[Instance, ...] | Obstacle"]
+MayUse = Callable[[LaunchOption], Obstacle | None]
+
+
+def plan_for(
+    want: Want, rungs: Iterable[tuple[LaunchOption, Needs]], draft: Draft, may_use: MayUse, choose: ChooseVictims
+) -> Plan | Obstacle:
+    """The plan for a want, or what stands in its way. `rungs` are the options that could ever fit, best first."""
+    obstacle: Obstacle | None = None
+    costly: list[tuple[LaunchOption, Needs]] = []
+    for option, needs in rungs:
+        barred = may_use(option)
+        if barred is not None:
+            obstacle = _nearer(obstacle, barred)
+        elif not draft.lacking(needs):
+            return Plan(want, option, needs, fits_now=draft.fits_now(needs))
+        else:
+            costly.append((option, needs))
+    if want.evict_rank is None:
+        return obstacle or Obstacle("S9", f"{want.model.spec.name} would need another model to go, which was not asked")
+    for option, needs in costly:
+        chosen = choose(want.evict_rank, draft.lacking(needs))
+        if not isinstance(chosen, Obstacle):
+            return Plan(want, option, needs, victims=chosen)
+        obstacle = _nearer(obstacle, chosen)
+    return obstacle or Obstacle("L7", f"no launch of {want.model.spec.name} fits on the devices there are")
+
+
+def _nearer(one: Obstacle | None, other: Obstacle) -> Obstacle:
+    """Of two obstacles the one that time ends first, told with everything that may end either."""
+    if one is None:
+        return other
+    first = one if one.until <= other.until else other
+    return Obstacle(first.rule, first.reason, first.until, one.watched | other.watched)

@@ -1,0 +1,287 @@
+"""Which models come and which go: plans made oldest job first, then carried out (S2, S6a-c, R2 to R4a, L6, L6c, L7).
+
+Owns the walk. All plans are dissolved and made anew each time, so that nothing remembers a reason that has passed:
+what an older plan began and a new one does not need is undone. Runs only when something that a plan rests on has
+changed; an event about a ready model never comes here unless some job waits for a load.
+"""
+
+from collections.abc import Iterable
+
+from gridsched.core import admission, eviction, lifecycle, waiting
+from gridsched.core.admission import Fit
+from gridsched.core.commands import LogEvent
+from gridsched.core.ids import DeviceName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.model import LaunchOption
+from gridsched.core.placement import Draft, Obstacle, Plan, Want, plan_for
+from gridsched.core.queues import JobRecord, Rank
+from gridsched.core.residency import Instance, ModelState
+from gridsched.core.state import State
+from gridsched.core.wants import wants_of
+
+
+def replan(state: State) -> None:
+    """Dissolve all plans, make them anew, and do what they ask for."""
+    state.replan_due = False
+    if state.draining:
+        _stop_idle(state, "P8", "the server is going away", removed_only=False)
+        return
+    _abort_orphaned_loads(state)
+    plans = _make_plans(state)
+    _undo_needless_drains(state, plans)
+    for plan in plans:
+        if plan.live:
+            _clear_the_way(state, plan)
+    _begin_loads(state, plans)
+    _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
+    # What was begun and stopped above is in the plans already; a refusal below is not.
+    state.replan_due = False
+    _refuse(state)
+
+
+# --- making plans -----------------------------------------------------------------------------------------------
+
+
+def _make_plans(state: State) -> list[Plan]:
+    """Chats first: what they hold (S4) and claim (S6a) must be known before low work is looked at."""
+    wants, state.plan_wake_at = wants_of(state)
+    state.unplaced = bool(wants)
+    state.watched.clear()
+    for plan in state.plans:
+        plan.want.model.plan = None
+    for model in state.waiting_models.values():
+        model.obstacle = None
+    candidates = [item for item in state.instances.values() if _may_be_victim(item)]
+    draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
+    slots = _LoadSlots(state)
+    plans: list[Plan] = []
+    for want in (want for want in wants if want.chat):
+        _add_plan(state, want, draft, candidates, slots, plans)
+    for model in (state.waiting_models | state.touched).values():
+        waiting.hold_devices(model)
+    for want in (want for want in wants if not want.chat):
+        _add_plan(state, want, draft, candidates, slots, plans)
+    state.plans = plans
+    return plans
+
+
+def _may_be_victim(instance: Instance) -> bool:
+    in_the_way = (InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING)
+    return instance.state in in_the_way and not instance.restarting
+
+
+def _ends_soon(instance: Instance) -> bool:
+    """A dead or stalled process that drains: nobody has to choose it for its memory to come back."""
+    return instance.restarting and instance.state is InstanceState.DRAINING
+
+
+def _add_plan(
+    state: State, want: Want, draft: Draft, candidates: list[Instance], slots: "_LoadSlots", plans: list[Plan]
+) -> None:
+    """Plan one want; set a live plan's claim aside."""
+    model = want.model
+
+    def choose(rank: Rank, lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
+        free = [item for item in candidates if item.id not in draft.taken]
+        return eviction.choose(free, rank, lacking, state.ledger, state.policy, state.now)
+
+    rungs = admission.usable_rungs(state.ledger, model)
+    found = plan_for(want, rungs, draft, lambda option: _kept_from(state, want, option), choose)
+    if isinstance(found, Obstacle):
+        model.obstacle = found
+        state.watched |= found.watched
+        state.plan_wake_at = min(state.plan_wake_at, found.until)
+        return
+    plan = found
+    plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
+    plan.held = slots.obstacle_to(plan)
+    devices = dict.fromkeys(plan.option.devices)
+    for victim in plan.victims:
+        devices.update(dict.fromkeys(victim.devices))
+    plan.modes = tuple(state.mode_of(device) for device in devices)
+    model.plan = plan
+    plans.append(plan)
+    if plan.live:
+        draft.claim(plan, state.ledger)
+        slots.claim(plan)
+
+
+def _in_interactive_mode(state: State, option: LaunchOption) -> bool:
+    return any(_mode_active(state, device) for device in option.devices)
+
+
+def _mode_active(state: State, device: DeviceName) -> bool:
+    mode = state.modes.get(device)
+    return mode is not None and mode.active(state.now)
+
+
+def _kept_from(state: State, want: Want, option: LaunchOption) -> Obstacle | None:
+    """S4, S5: on a device in interactive mode low work loads only as relief, once its job is starved."""
+    if want.chat or want.starved_at <= state.now or not _in_interactive_mode(state, option):
+        return None
+    devices = ", ".join(option.devices)
+    return Obstacle("S4", f"people chat on {devices}", want.starved_at)
+
+
+class _LoadSlots:
+    """L6: one low load on the machine, one interactive beside it. A live plan claims its slot from when no victim of
+    it has a step in flight any more: before that nobody can say when it needs it, and a chat on another device would
+    wait for minutes."""
+
+    def __init__(self, state: State) -> None:
+        self.taken: dict[bool, str] = {}
+        for instance in state.instances.values():
+            if instance.state is InstanceState.STARTING:
+                self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
+
+    def obstacle_to(self, plan: Plan) -> Obstacle | None:
+        """Why a plan is not live: low ones drain and claim nothing while another low load is under way. A chat's plan
+        claims its memory all the same, so that nothing slips in before it (S6a)."""
+        if plan.want.chat or False not in self.taken:
+            return None
+        return Obstacle("L6", f"{self.taken[False]} is loading, low loads go one at a time")
+
+    def claim(self, plan: Plan) -> None:
+        """Set the slot aside for a plan that will need it soon."""
+        if plan.want.chat not in self.taken and not any(victim.busy() for victim in plan.victims):
+            self.taken[plan.want.chat] = plan.want.model.spec.name
+
+
+# --- carrying them out ------------------------------------------------------------------------------------------
+
+
+def _undo_needless_drains(state: State, plans: list[Plan]) -> None:
+    """R2, R3, S6c: whatever drains for nobody any more takes work again."""
+    needed = {victim.id for plan in plans if plan.live for victim in plan.victims}
+    for instance in list(state.instances.values()):
+        if instance.state is InstanceState.DRAINING and not instance.restarting and instance.id not in needed:
+            lifecycle.undrain(state, instance)
+
+
+def _clear_the_way(state: State, plan: Plan) -> None:
+    """Have a live plan's victims go: idle ones at once, busy ones when their steps have ended (R2)."""
+    model = plan.want.model
+    reason = f"{model.spec.name} needs its memory"
+    for victim in plan.victims:
+        if victim.state is InstanceState.STARTING:
+            _abort_for_chat(state, plan, victim)
+        elif not victim.busy():
+            lifecycle.stop(state, victim, "R1", reason, LogEvent.EVICT)
+        elif victim.state is InstanceState.READY:
+            lifecycle.drain(state, victim, "R2", reason)
+    if any(victim.busy() for victim in plan.victims):
+        names = ", ".join(sorted(victim.model.spec.name for victim in plan.victims if victim.busy()))
+        plan.waits = ("R2", f"running steps of {names} end first")
+    elif not plan.fits_now:
+        plan.waits = ("R3", "memory is being freed")
+
+
+def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
+    """L6c: the rest of a low load that would take long is not waited for; a short one is, and evicted when ready."""
+    rest_of = state.load_seconds(victim.model, victim.option)
+    own_seconds = state.load_seconds(plan.want.model, plan.option)
+    if not eviction.load_is_worth_aborting(victim, rest_of, own_seconds, state.now):
+        return
+    if victim.cause is not None:
+        victim.cause.aborted_loads += 1
+    lifecycle.stop(state, victim, "L6c", f"a chat's {plan.want.model.spec.name} goes first")
+
+
+def _begin_loads(state: State, plans: list[Plan]) -> None:
+    """Start what can start, oldest first."""
+    taken = _LoadSlots(state).taken
+    for plan in plans:
+        if not plan.live:
+            continue
+        model = plan.want.model
+        if plan.want.chat in taken:
+            plan.waits = ("L6", f"{taken[plan.want.chat]} is loading")
+        elif plan.fits_now and model.old_process_lives():
+            plan.waits = ("P5", "its old process has to end first")
+        elif plan.fits_now and not state.ledger.really_free(plan.needs):
+            plan.waits = ("L3", "the device says that its memory is not free yet")
+        elif plan.fits_now:
+            lifecycle.start(state, plan)
+        if plan.want.chat not in taken and not any(victim.busy() for victim in plan.victims):
+            taken[plan.want.chat] = model.spec.name
+
+
+def _abort_orphaned_loads(state: State) -> None:
+    """S6c: a load that nobody may hold any more is aborted under half way, and finished further on."""
+    for instance in list(state.instances.values()):
+        if instance.state is not InstanceState.STARTING or instance.model.spec.pinned:
+            continue
+        queue = instance.model.queue
+        half = instance.started_at + state.load_seconds(instance.model, instance.option) / 2
+        if queue.count == queue.warm_only and state.now < half:
+            lifecycle.stop(state, instance, "S6c", "nobody waits for it any more")
+
+
+def _stop_idle(state: State, rule: str, reason: str, *, removed_only: bool) -> None:
+    """Stop what has no step in flight: of models that are gone, or everything when the server goes away."""
+    for instance in list(state.instances.values()):
+        if removed_only and (not instance.model.removed or instance.model.queue.count):
+            continue
+        if _may_be_victim(instance) and not instance.busy():
+            lifecycle.stop(state, instance, rule, reason)
+
+
+# --- refusing ---------------------------------------------------------------------------------------------------
+
+
+def _refuse(state: State) -> None:
+    """End the waiting of those for whom planning found that there is nothing to wait for."""
+    for model in list(state.waiting_models.values()):
+        if not model.unplaced() and not _is_leaving(model):
+            model.unfit_since = None
+            continue
+        if model.removed:
+            for record in list(model.queue):
+                waiting.reject(state, record, admission.model_not_found(record.job), "S9")
+            continue
+        _refuse_not_resident(state, model)
+        if model.unplaced() and model.plan is None:
+            _refuse_unfit(state, model)
+        else:
+            model.unfit_since = None
+
+
+def _is_leaving(model: ModelState) -> bool:
+    return model.instance is not None and model.instance.state is InstanceState.DRAINING
+
+
+def _refuse_not_resident(state: State, model: ModelState) -> None:
+    """S9: `warm_only` waits only for what is resident or loading, `no_evict` also for a load that was planned."""
+    if not model.queue.warm_only and not (model.queue.no_evict and model.plan is None):
+        return
+    for record in list(model.queue):
+        if record.job.warm_only or (record.job.no_evict and model.plan is None):
+            waiting.reject(state, record, admission.not_resident(record), "S9")
+
+
+def _refuse_unfit(state: State, model: ModelState) -> None:
+    """L7: never, at once; not now, chats after `fit_wait`; later, never here."""
+    fit = admission.fit_of(state, model)
+    if fit is Fit.LATER:
+        model.unfit_since = None
+        return
+    if fit is Fit.NEVER:
+        _reject_all(state, model, list(model.queue), fit)
+        return
+    if model.unfit_since is None:
+        model.unfit_since = state.now
+    limit_seconds = state.policy.fit_wait_seconds
+    late = []
+    for record in model.queue.chats.values():
+        until = max(record.place, model.unfit_since) + limit_seconds
+        if until > state.now:
+            state.plan_wake_at = min(state.plan_wake_at, until)
+            break
+        late.append(record)
+    _reject_all(state, model, late, fit)
+
+
+def _reject_all(state: State, model: ModelState, records: Iterable[JobRecord], fit: Fit) -> None:
+    for record in records:
+        waiting.reject(state, record, admission.insufficient_vram(state, model, fit), "L7")

@@ -1,0 +1,180 @@
+"""Who waits, in which order, and until when.
+
+Owns the scheduler's mutable notes about a job (`JobRecord`), the queues of one model, and the heap of deadlines.
+Must never decide who goes next across models, and never walks all waiting jobs: adding, taking the head and
+cancelling cost the same with one job waiting as with ten thousand.
+
+The order inside a queue is the *place*: the time of arrival, or of the end of the job's last step (S2, S3). A job that
+has just made progress is therefore last in its queue without anybody sorting it there.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from gridsched.core.ids import GrantId, JobId
+from gridsched.core.job import Job, JobClass
+from gridsched.core.transitions import JobState
+
+CLASSES = tuple(JobClass)
+"""The classes in their order, S1."""
+
+Rank = tuple[int, float, int]
+"""(class, place, number): the smaller goes first, S1 and S2."""
+
+
+@dataclass(slots=True, eq=False)
+class JobRecord:
+    """A living job. `place` is where it stands (seconds); `number` orders equal places.
+
+    `step` is the one it waits for or runs, from 1. `deadline` is when its wait is over (S9), inf for never.
+    `aborted_loads` counts the loads begun for it that a chat took away (L6c).
+    """
+
+    job: Job
+    place: float
+    number: int
+    chat: bool
+    state: JobState = JobState.WAITING
+    step: int = 1
+    grant_id: GrantId | None = None
+    ran_again: bool = False
+    aborted_loads: int = 0
+    deadline: float = inf
+
+    @property
+    def rank(self) -> Rank:
+        """Where the job stands among all jobs."""
+        return (self.job.job_class, self.place, self.number)
+
+
+class ModelQueue:
+    """The waiting jobs of one model, one ordered queue for each class.
+
+    `count` is how many wait in all, `low` how many of them are background or batch. `warm_only` and `no_evict` count
+    those with less than the full permission to load (S9).
+    """
+
+    __slots__ = ("background", "batch", "by_class", "chats", "count", "low", "no_evict", "warm_only")
+
+    def __init__(self) -> None:
+        self.chats: OrderedDict[JobId, JobRecord] = OrderedDict()
+        self.background: OrderedDict[JobId, JobRecord] = OrderedDict()
+        self.batch: OrderedDict[JobId, JobRecord] = OrderedDict()
+        self.by_class = (self.chats, self.background, self.batch)
+        self.count = 0
+        self.low = 0
+        self.warm_only = 0
+        self.no_evict = 0
+
+    def add(self, record: JobRecord) -> None:
+        """Put a job last in its queue; its place must not be before anybody's there."""
+        self.by_class[record.job.job_class][record.job.id] = record
+        self._counted(record, 1)
+
+    def put_back(self, record: JobRecord) -> None:
+        """Put a job at its old place (P5). Walks the queue, which a crash may cost."""
+        queue = self.by_class[record.job.job_class]
+        queue[record.job.id] = record
+        for job_id, other in list(queue.items()):
+            if other.rank > record.rank:
+                queue.move_to_end(job_id)
+        self._counted(record, 1)
+
+    def remove(self, record: JobRecord) -> None:
+        """Take a job out, wherever it stands. Raises KeyError for one that does not wait here."""
+        del self.by_class[record.job.job_class][record.job.id]
+        self._counted(record, -1)
+
+    def _counted(self, record: JobRecord, change: int) -> None:
+        self.count += change
+        if not record.chat:
+            self.low += change
+        if record.job.warm_only:
+            self.warm_only += change
+        elif record.job.no_evict:
+            self.no_evict += change
+
+    def head(self, job_class: int) -> JobRecord | None:
+        """The first of a class."""
+        queue = self.by_class[job_class]
+        return next(iter(queue.values())) if queue else None
+
+    def oldest_low(self) -> JobRecord | None:
+        """The low job with the oldest place, whatever its class: the longest starved one (S5)."""
+        first, second = self.head(JobClass.BACKGROUND), self.head(JobClass.BATCH)
+        if first is None or second is None:
+            return first or second
+        return first if (first.place, first.number) <= (second.place, second.number) else second
+
+    def holder(self, *, may_evict: bool) -> JobRecord | None:
+        """The first job for whom a load may be begun; with `may_evict`, for whom others may go (S6c, S9)."""
+        lesser = self.warm_only + (self.no_evict if may_evict else 0)
+        if self.count == lesser:
+            return None
+        for record in self:
+            if not record.job.warm_only and not (may_evict and record.job.no_evict):
+                return record
+        return None
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        """All waiting jobs, by class and place."""
+        for queue in self.by_class:
+            yield from queue.values()
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """When waits are over (S9), as a heap. Jobs that stopped waiting are dropped when they come up, or when the heap
+    is mostly them, so that a day's deadlines of jobs long served do not pile up."""
+
+    _heap: list[tuple[float, int, JobRecord]] = field(default_factory=list)
+
+    def push(self, record: JobRecord, waiting: int) -> None:
+        """Remember the deadline of a job, one of `waiting` that wait."""
+        if record.deadline == inf:
+            return
+        heapq.heappush(self._heap, (record.deadline, record.number, record))
+        if len(self._heap) > 64 + 4 * waiting:
+            self.rebuild(entry[2] for entry in list(self._heap) if _holds(entry))
+
+    def rebuild(self, records: Iterable[JobRecord]) -> None:
+        """Start anew with these."""
+        self._heap = [(record.deadline, record.number, record) for record in records if record.deadline < inf]
+        heapq.heapify(self._heap)
+
+    def next_at(self) -> float:
+        """The earliest deadline, inf for none."""
+        heap = self._heap
+        while heap and not _holds(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else inf
+
+    def due(self, now: float) -> list[JobRecord]:
+        """Take out the waiting jobs whose deadline has come."""
+        late = []
+        while self.next_at() <= now:
+            late.append(heapq.heappop(self._heap)[2])
+        return late
+
+
+def _holds(entry: tuple[float, int, JobRecord]) -> bool:
+    return entry[2].state is JobState.WAITING and entry[2].deadline == entry[0]
+
+
+@dataclass(slots=True)
+class ClassCounts:
+    """How many of a class wait and run, and when the last ones left the queue, for an honest `Retry-After`."""
+
+    waiting: int = 0
+    running: int = 0
+    departures: deque[float] = field(default_factory=lambda: deque(maxlen=16))
+
+    def retry_after_seconds(self, now: float, fallback_seconds: float) -> float:
+        """The mean time between departures, the one that is still awaited included; at least a second, at most an
+        hour. Before anything has left: `fallback_seconds`."""
+        if not self.departures:
+            return fallback_seconds
+        return min(3600.0, max(1.0, (now - self.departures[0]) / len(self.departures)))

@@ -1,0 +1,80 @@
+"""Relief from starvation under constant chat: who has the next turn, and when (S5, S5a).
+
+Owns the choice of turns on devices in interactive mode. Must never load anything: a relief load is an ordinary plan
+that `planning` allows.
+"""
+
+from collections.abc import Iterator
+from math import inf
+
+from gridsched.core.commands import LogEvent
+from gridsched.core.instance import InstanceState
+from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.residency import Instance
+from gridsched.core.serving import grant
+from gridsched.core.state import State
+
+
+def next_at(state: State, instance: Instance) -> float:
+    """When time alone could give this instance a turn; inf where something else must change first."""
+    limit_seconds = state.policy.background_max_starvation_seconds
+    oldest = instance.model.queue.oldest_low()
+    if oldest is None or limit_seconds == 0 or instance.low_slots(state.now) <= 0:
+        return inf
+    at = oldest.place + limit_seconds
+    needs_turn = False
+    for mode in instance.modes:
+        if mode.active(state.now):
+            if mode.turn is not None:
+                return inf
+            needs_turn = True
+            at = max(at, mode.next_turn_at)
+    return at if needs_turn else inf
+
+
+def give_turns(state: State) -> None:
+    """Give every turn that can be given now, to the longest starved first. A job that cannot run blocks nobody; one
+    that only lacks the turn of another of its devices reserves those that are free."""
+    reserved: set[DeviceMode] = set()
+    for instance in sorted(_starved(state), key=_starvation):
+        modes = tuple(mode for mode in instance.modes if mode.active(state.now))
+        if all(mode.turn is None and state.now >= mode.next_turn_at and mode not in reserved for mode in modes):
+            _give_turn(state, instance, modes)
+        elif not reserved:
+            reserved.update(modes)
+
+
+def _starved(state: State) -> Iterator[Instance]:
+    """Ready instances in interactive mode with a slot for a starved low job."""
+    limit_seconds = state.policy.background_max_starvation_seconds
+    for model in state.waiting_models.values():
+        instance = model.instance
+        if instance is None or instance.state is not InstanceState.READY or not model.queue.low:
+            continue
+        if instance.low_slots(state.now) <= 0 or not instance.interactive_mode(state.now):
+            continue
+        oldest = model.queue.oldest_low()
+        if oldest is not None and oldest.place + limit_seconds <= state.now:
+            yield instance
+
+
+def _starvation(instance: Instance) -> tuple[float, int]:
+    oldest = instance.model.queue.oldest_low()
+    return (oldest.place, oldest.number) if oldest is not None else (inf, 0)
+
+
+def _give_turn(state: State, instance: Instance, modes: tuple[DeviceMode, ...]) -> None:
+    """Fill up to `relief_slots` of its free slots with starved jobs, in this one decision."""
+    policy = state.policy
+    turn = Turn(instance.id, modes, state.now, 0, 0)
+    room = min(instance.low_slots(state.now), policy.relief_slots)
+    for mode in modes:
+        mode.turn = turn
+    while turn.steps < room:
+        oldest = instance.model.queue.oldest_low()
+        if oldest is None or oldest.place + policy.background_max_starvation_seconds > state.now:
+            break
+        turn.steps += 1
+        turn.outstanding += 1
+        grant(state, instance, oldest, turn, "S5")
+    state.say_of_instance(LogEvent.RELIEF, instance, "S5", turn="begins", steps=turn.steps)

@@ -1,0 +1,135 @@
+"""Instances, their slots and tiers, and what is known of each model.
+
+Owns the mutable records of instances, grants and models, and the questions that can be answered from one of them alone.
+Must never compare two of them: who goes and who comes is decided in `eviction` and `planning`.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from gridsched.core.events import Failure
+from gridsched.core.ids import DeviceName, GrantId, InstanceId
+from gridsched.core.instance import InstanceState
+from gridsched.core.model import LaunchOption, ModelSpec, Tier
+from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.placement import Obstacle, Plan
+from gridsched.core.queues import JobRecord, ModelQueue
+
+
+@dataclass(slots=True, eq=False)
+class GrantRecord:
+    """One step on one slot. `turn` is the relief turn it belongs to; `over` once its job has ended before it (S8)."""
+
+    id: GrantId
+    record: JobRecord
+    instance: "Instance"
+    granted_at: float
+    turn: Turn | None = None
+    lawful: bool = True
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One process. Times are seconds of the actor's clock.
+
+    `cause` is the job whose plan began the load, until its first step is granted (R4); `cause_class` is the class the
+    load was begun for (R4a, L6). `restarting`: it takes no new work because its process is dead or stalled.
+    `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
+    `release_by` is when its memory is given up for lost (L5).
+    """
+
+    id: InstanceId
+    model: "ModelState"
+    option: LaunchOption
+    modes: tuple[DeviceMode, ...]
+    cause: JobRecord | None
+    cause_class: int
+    started_at: float
+    state: InstanceState = InstanceState.STARTING
+    grants: dict[GrantId, GrantRecord] = field(default_factory=dict)
+    chats: int = 0
+    low: int = 0
+    served: bool = False
+    restarting: bool = False
+    exited: bool = False
+    released: bool = False
+    lost: bool = False
+    failure: Failure | None = None
+    since: float = 0.0
+    ready_at: float = inf
+    last_used_at: float = 0.0
+    hot_until: float = -inf
+    release_by: float = inf
+    devices: tuple[DeviceName, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.devices = self.option.devices
+
+    def hot(self, now: float) -> bool:
+        """R1: used by an interactive job within the window."""
+        return self.chats > 0 or now < self.hot_until
+
+    def tier(self, now: float) -> Tier:
+        """R1."""
+        if self.model.spec.pinned:
+            return Tier.PINNED
+        return Tier.HOT if self.hot(now) else Tier.COLD
+
+    def reserved_slots(self, now: float) -> int:
+        """S6: slots kept for interactive work; unless configured, one of two or more while people chat with it."""
+        configured = self.model.spec.reserved_slots
+        if configured is not None:
+            return configured
+        return 1 if self.option.parallel > 1 and (self.hot(now) or self.model.queue.chats) else 0
+
+    def free_slots(self) -> int:
+        """Slots without a step, 0 for an instance that takes none (S6)."""
+        return self.option.parallel - len(self.grants) if self.state is InstanceState.READY else 0
+
+    def low_slots(self, now: float) -> int:
+        """Slots that low work may take now (S6)."""
+        free = self.free_slots()
+        return free if free <= 0 else min(free, self.option.parallel - self.reserved_slots(now) - self.low)
+
+    def busy(self) -> bool:
+        """Whether a step is in flight, for a client or only for the engine."""
+        return bool(self.grants)
+
+    def interactive_mode(self, now: float) -> bool:
+        """S4: whether any device of it is in interactive mode; an instance that spans devices is held by them all."""
+        return any(mode.active(now) for mode in self.modes)
+
+
+@dataclass(slots=True, eq=False)
+class ModelState:
+    """One model. `instance` is the one that is starting, ready or draining: there is never a second (S6c, P1).
+
+    `leaving` are those that stop, or whose memory is not back. `held` are the devices that its waiting chats hold (S4).
+    `plan` and `obstacle` come from the last planning: exactly one of them where a job waits for a load.
+    `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
+    `failure`: back-off (L6d).
+    """
+
+    spec: ModelSpec
+    queue: ModelQueue = field(default_factory=ModelQueue)
+    instance: Instance | None = None
+    leaving: list[Instance] = field(default_factory=list)
+    held: tuple[DeviceMode, ...] = ()
+    plan: Plan | None = None
+    obstacle: Obstacle | None = None
+    unfit_since: float | None = None
+    failures: int = 0
+    crashes: int = 0
+    retry_at: float = -inf
+    failure: Failure | None = None
+    removed: bool = False
+
+    def unplaced(self) -> bool:
+        """Whether a waiting job of it needs a load: a dead or stalled instance is as good as none."""
+        return self.queue.count > 0 and (self.instance is None or self.instance.restarting)
+
+    def old_process_lives(self) -> bool:
+        """P1, P5: whether a process of this name is not verified gone yet. One given up for lost is waited for no
+        more, else its model would be lost with it."""
+        return any(not item.exited and not item.lost for item in self.leaving) or self.instance is not None

@@ -1,0 +1,422 @@
+"""Door 4: events in, commands out. The whole of gridsched's judgement is behind `Scheduler.step`.
+
+Owns the order of things inside one step: hear the event, let time take effect if its moment has come, plan if a plan's
+ground has changed, serve the queues that were touched, give relief, say when to wake. Must never read a clock, a file
+or a socket; time arrives as an argument and never runs backwards.
+
+What one event costs: a look at the queue of the model that it is about, and one at each device and instance. All
+waiting jobs are never walked, and planning runs only where some job needs a load.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import TypeVar
+
+from gridsched.core import admission, lifecycle, planning, relief, serving, views, waiting
+from gridsched.core.commands import ArmTimer, Command, LogEvent
+from gridsched.core.errors import IllegalMove
+from gridsched.core.events import (
+    DeviceRead,
+    DevicesChanged,
+    DrainBegan,
+    Event,
+    GrantReturned,
+    InstanceExited,
+    InstanceReady,
+    JobAbandoned,
+    JobEnded,
+    JobSubmitted,
+    MemoryReleased,
+    ModelsChanged,
+    PolicyChanged,
+    SlotSettled,
+    StepEnded,
+    TimerFired,
+)
+from gridsched.core.ids import GrantId, InstanceId, JobId
+from gridsched.core.instance import InstanceState
+from gridsched.core.invariants import check
+from gridsched.core.job import JobClass, Outcome, OutcomeKind
+from gridsched.core.policy import Policy
+from gridsched.core.queues import JobRecord
+from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.snapshot import Snapshot, WaitingView
+from gridsched.core.state import State
+from gridsched.core.transitions import SERVER_MOVES, JobMove, ServerMove, moved
+
+E = TypeVar("E")
+
+
+class Scheduler:
+    """The pure state machine. One owner calls it, from one task (S7).
+
+    `check_invariants` checks every numbered invariant after every step and raises InvariantViolation with the story.
+    """
+
+    def __init__(self, policy: Policy | None = None, *, check_invariants: bool = False) -> None:
+        self._state = State(policy or Policy())
+        self._check_invariants = check_invariants
+        self._wake_at = inf
+        self._handlers: dict[type, Callable[..., None]] = {
+            JobSubmitted: self._job_submitted,
+            JobAbandoned: self._job_abandoned,
+            GrantReturned: self._grant_returned,
+            StepEnded: self._step_ended,
+            JobEnded: self._job_ended,
+            SlotSettled: self._slot_settled,
+            InstanceReady: self._instance_ready,
+            InstanceExited: self._instance_exited,
+            MemoryReleased: self._memory_released,
+            DeviceRead: self._device_read,
+            DevicesChanged: self._devices_changed,
+            ModelsChanged: self._models_changed,
+            PolicyChanged: self._policy_changed,
+            DrainBegan: self._drain_began,
+            TimerFired: self._timer_fired,
+        }
+
+    # --- the door -----------------------------------------------------------------------------------------------
+
+    def step(self, event: Event, now: float) -> tuple[Command, ...]:
+        """Take in one event that was heard at `now` (seconds) and give what is to be done, in order.
+
+        Raises IllegalMove for an event that makes no sense where it meets the state, InvariantViolation for a bug of
+        the scheduler's own. Both carry the story. Ordinary refusals are commands.
+        """
+        state = self._state
+        state.now = max(state.now, now)
+        state.out = []
+        self._handlers[type(event)](event)
+        if state.now >= self._wake_at:
+            self._let_time_take_effect()
+        self._settle()
+        if state.entered:
+            self._remember_deadlines()
+        wake_at = self._next_wake()
+        if wake_at != self._wake_at:
+            self._wake_at = wake_at
+            state.out.append(ArmTimer(None if wake_at == inf else wake_at))
+        if self._check_invariants:
+            check(self)
+        return tuple(state.out)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """A frozen picture of everything."""
+        return views.snapshot(self._state, now)
+
+    def waiting(self, job_id: JobId, now: float) -> WaitingView | None:
+        """Why a job waits, None for one that does not."""
+        return views.waiting(self._state, job_id, now)
+
+    def story(self, job_id: JobId | None = None, *, instance_id: InstanceId | None = None) -> tuple[str, ...]:
+        """What was decided lately about a job or an instance, a line each."""
+        return self._state.story.of(job_id, instance_id)
+
+    @property
+    def state(self) -> State:
+        """For the invariants and for tests: to be looked at, never to be changed."""
+        return self._state
+
+    # --- inside a step ------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Serve and plan until nothing is left to be looked at; then relief, which starts low steps and nothing else.
+        Chats of all touched models go before low work of any, so that a chat that has to wait holds its device."""
+        state = self._state
+        while True:
+            if state.replan_due:
+                planning.replan(state)
+            touched = state.touched
+            if touched:
+                state.touched = {}
+                for model in touched.values():
+                    serving.serve_chats(state, model)
+                for model in touched.values():
+                    if model.queue.low:
+                        serving.serve_low(state, model)
+            self._watch_modes()
+            if not state.touched and not state.replan_due:
+                if self._relief_at() <= state.now:
+                    relief.give_turns(state)
+                if not state.replan_due:
+                    break
+        state.touched = {}
+
+    def _watch_modes(self) -> None:
+        """S4: announce devices that enter or leave interactive mode, and have looked at what that holds or frees."""
+        state = self._state
+        now = state.now
+        for mode in state.modes.values():
+            active = mode.chats_running > 0 or mode.chats_waiting > 0 or now < mode.tail_until
+            if active is mode.announced:
+                continue
+            mode.announced = active
+            state.say_of_device(LogEvent.MODE, mode.device, "S4", interactive=active)
+            if state.unplaced:
+                state.replan_due = True
+            for model in state.waiting_models.values():
+                if not active and model.instance is not None and mode in model.instance.modes:
+                    state.touch(model)
+
+    def _relief_at(self) -> float:
+        """When time could next give a relief turn to anybody."""
+        state = self._state
+        earliest = inf
+        if state.counts[1].waiting or state.counts[2].waiting:
+            for model in state.waiting_models.values():
+                if model.queue.low and model.instance is not None:
+                    earliest = min(earliest, relief.next_at(state, model.instance))
+        return earliest
+
+    def _remember_deadlines(self) -> None:
+        """S9: only jobs that were not granted in the step of their arrival ever wait."""
+        state = self._state
+        waiting_jobs = sum(count.waiting for count in state.counts)
+        for record in state.entered:
+            if record.grant_id is None and record.job.id in state.jobs:
+                limit_seconds = record.job.max_wait_seconds
+                if limit_seconds is None:
+                    limit_seconds = state.policy.queues[record.job.job_class].max_wait_seconds
+                record.deadline = inf if limit_seconds is None else record.place + limit_seconds
+                state.deadlines.push(record, waiting_jobs)
+        state.entered.clear()
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _let_time_take_effect(self) -> None:
+        """Something may be due. Which it was is found by looking at all of it: this happens a few times a second."""
+        state = self._state
+        now = state.now
+        for record in state.deadlines.due(now):
+            model = state.models[record.job.model]
+            waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")
+        for instance in list(state.instances.values()):
+            if instance.release_by <= now:
+                lifecycle.give_up_for_lost(state, instance)
+            if _idle_until(instance) <= now:
+                lifecycle.stop(state, instance, "R6", "idle")
+        for model in state.waiting_models.values():
+            state.touch(model)
+        if state.unplaced:
+            state.replan_due = True
+
+    def _next_wake(self) -> float:
+        """The earliest moment after now at which time alone could change a decision."""
+        state = self._state
+        now = state.now
+        wake_at = state.deadlines.next_at()
+        if now < state.plan_wake_at < wake_at:
+            wake_at = state.plan_wake_at
+        for mode in state.modes.values():
+            if not mode.chats_running and not mode.chats_waiting and now < mode.tail_until < wake_at:
+                wake_at = mode.tail_until
+        for instance in state.instances.values():
+            at = self._wake_of(instance)
+            if now < at < wake_at:
+                wake_at = at
+        return wake_at
+
+    def _wake_of(self, instance: Instance) -> float:
+        """When time could next change what is done about an instance."""
+        if instance.state is not InstanceState.READY:
+            return instance.release_by
+        queue = instance.model.queue
+        if not queue.low:
+            return _idle_until(instance)
+        at = relief.next_at(self._state, instance)
+        if not instance.chats and instance.hot_until > self._state.now:
+            # The slot that is kept for chats comes free when it cools (S6).
+            at = min(at, instance.hot_until)
+        return at
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def _job_submitted(self, event: JobSubmitted) -> None:
+        state = self._state
+        job = event.job
+        if job.id in state.jobs:
+            raise self._illegal(f"job {job.id} is submitted twice", job.id)
+        state.last_number += 1
+        record = JobRecord(job, state.now, state.last_number, job.job_class is JobClass.INTERACTIVE)
+        model = state.models.get(job.model)
+        refusal = admission.refusal_on_arrival(state, job, model)
+        if refusal is not None or model is None:
+            refusal = refusal or admission.model_not_found(job)
+            waiting.tell_rejection(state, record, refusal, admission.ARRIVAL_RULES[refusal.code])
+            return
+        state.jobs[job.id] = record
+        state.say_of_job(LogEvent.ENQUEUE, record, None)
+        waiting.enter(state, record, model)
+
+    def _job_abandoned(self, event: JobAbandoned) -> None:
+        record = self._state.jobs.get(event.job_id)
+        if record is not None:  # else its rejection and its leaving have crossed
+            serving.abandon(self._state, record)
+
+    def _grant_returned(self, event: GrantReturned) -> None:
+        state = self._state
+        entry = self._grant(event.grant_id)
+        state.say_of_job(LogEvent.CANCEL, entry.record, "S7")
+        serving.end_job(state, entry, JobMove.RETURN)
+
+    def _step_ended(self, event: StepEnded) -> None:
+        state = self._state
+        entry = self._grant(event.grant_id)
+        outcome = event.outcome
+        instance = entry.instance
+        self._say_end(LogEvent.STEP, entry, outcome)
+        serving.note_outcome(state, instance, outcome)
+        record = serving.end_step(state, entry)
+        model = instance.model
+        if outcome.kind is OutcomeKind.DONE and record.step < record.job.steps:
+            record.step += 1
+            record.place = state.now
+            state.last_number += 1
+            record.number = state.last_number
+            again = False
+        elif outcome.kind is OutcomeKind.ENGINE_DIED and not outcome.answered and not record.ran_again:
+            record.ran_again = again = True
+        else:
+            refusal = admission.upstream_error(record, outcome, instance.failure)
+            waiting.reject_between(state, record, refusal, "P5")
+            return
+        self._wait_on(record, model, at_old_place=again)
+
+    def _wait_on(self, record: JobRecord, model: ModelState, *, at_old_place: bool) -> None:
+        """A job that was served in part waits for its next answer, unless there can be none."""
+        state = self._state
+        if state.draining:
+            waiting.reject_between(state, record, admission.draining(), "P8")
+        elif model.retry_at > state.now:
+            waiting.reject_between(state, record, admission.model_failed(model, state.now), "L6d")
+        else:
+            waiting.enter(state, record, model, at_old_place=at_old_place)
+
+    def _job_ended(self, event: JobEnded) -> None:
+        state = self._state
+        entry = self._grant(event.grant_id)
+        gone = event.outcome.kind is OutcomeKind.CLIENT_GONE
+        self._say_end(LogEvent.CANCEL if gone else LogEvent.COMPLETE, entry, event.outcome)
+        serving.note_outcome(state, entry.instance, event.outcome)
+        settled = event.settled or entry.instance.exited
+        serving.end_job(state, entry, JobMove.END if settled else JobMove.END_UNSETTLED)
+
+    def _slot_settled(self, event: SlotSettled) -> None:
+        entry = self._state.grants.get(event.grant_id)
+        if entry is None:  # its process has exited meanwhile, and all its slots with it
+            return
+        serving.settle(self._state, entry)
+
+    def _say_end(self, event: LogEvent, entry: GrantRecord, outcome: Outcome) -> None:
+        state = self._state
+        seconds = round((state.now - entry.granted_at) * 1000.0, 1)
+        figures = {
+            "ms": seconds,
+            "outcome": outcome.kind.value,
+            "status": outcome.status,
+            "instance": entry.instance.id,
+        }
+        state.say_of_job(event, entry.record, None, figures)
+
+    def _grant(self, grant_id: GrantId) -> GrantRecord:
+        entry = self._state.grants.get(grant_id)
+        if entry is None or entry.over:
+            raise self._illegal(f"grant {grant_id} is not outstanding", entry.record.job.id if entry else None)
+        return entry
+
+    def _illegal(self, message: str, job_id: JobId | None = None, instance_id: InstanceId | None = None) -> IllegalMove:
+        return IllegalMove(message, self._state.story.of(job_id, instance_id))
+
+    # --- instances ----------------------------------------------------------------------------------------------
+
+    def _instance(self, instance_id: InstanceId) -> Instance:
+        instance = self._state.instances.get(instance_id)
+        if instance is None:
+            raise self._illegal(f"there is no instance {instance_id}", instance_id=instance_id)
+        return instance
+
+    def _instance_ready(self, event: InstanceReady) -> None:
+        instance = self._instance(event.instance_id)
+        self._lawfully(lifecycle.became_ready, instance)
+
+    def _instance_exited(self, event: InstanceExited) -> None:
+        instance = self._instance(event.instance_id)
+        if instance.exited:
+            raise self._illegal(f"instance {instance.id} exits twice", instance_id=instance.id)
+        lifecycle.exited(self._state, instance, event.failure)
+        for entry in [item for item in instance.grants.values() if item.over]:
+            serving.settle(self._state, entry)
+
+    def _memory_released(self, event: MemoryReleased) -> None:
+        instance = self._instance(event.instance_id)
+        self._lawfully(lifecycle.memory_released, instance)
+
+    def _lawfully(self, move: Callable[[State, Instance], None], instance: Instance) -> None:
+        """Make a move, and add the instance's story where the tables do not allow it."""
+        try:
+            move(self._state, instance)
+        except IllegalMove as bug:
+            raise self._illegal(str(bug), instance_id=instance.id) from bug
+
+    # --- devices, configuration, the end ------------------------------------------------------------------------
+
+    def _device_read(self, event: DeviceRead) -> None:
+        lifecycle.device_read(self._state, event)
+
+    def _devices_changed(self, event: DevicesChanged) -> None:
+        state = self._state
+        state.ledger.set_devices(event.devices)
+        for spec in event.devices:
+            state.mode_of(spec.name)
+        names = ", ".join(spec.name for spec in event.devices)
+        self._configured("devices", names)
+
+    def _models_changed(self, event: ModelsChanged) -> None:
+        state = self._state
+        wanted = {spec.name: spec for spec in event.models}
+        for name, model in list(state.models.items()):
+            model.removed = name not in wanted
+            if model.removed and not model.queue.count and model.instance is None and not model.leaving:
+                del state.models[name]
+        for name, spec in wanted.items():
+            if name in state.models:
+                state.models[name].spec = spec
+            else:
+                state.models[name] = ModelState(spec)
+        self._configured("models", str(len(wanted)))
+
+    def _policy_changed(self, event: PolicyChanged) -> None:
+        state = self._state
+        state.policy = event.policy
+        waiting_jobs = [record for model in state.waiting_models.values() for record in model.queue]
+        state.deadlines.rebuild(())
+        state.entered.extend(waiting_jobs)
+        self._configured("policy", "changed")
+
+    def _configured(self, what: str, figure: str) -> None:
+        state = self._state
+        state.say_of_configuration(what, figure)
+        state.replan_due = True
+        for model in state.waiting_models.values():
+            state.touch(model)
+
+    def _drain_began(self, event: DrainBegan) -> None:  # noqa: ARG002 - it says all by having come
+        state = self._state
+        state.server = moved(SERVER_MOVES, state.server, ServerMove.DRAIN)
+        for model in list(state.waiting_models.values()):
+            for record in list(model.queue):
+                waiting.reject(state, record, admission.draining(), "P8")
+        state.replan_due = True
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        """Time takes effect in every step whose moment has come, not only in this one."""
+
+
+def _idle_until(instance: Instance) -> float:
+    """R6: when an idle instance is unloaded; inf while it works, is pinned, or jobs wait for its model."""
+    spec = instance.model.spec
+    if spec.idle_ttl_seconds is None or spec.pinned or instance.state is not InstanceState.READY:
+        return inf
+    if instance.grants or instance.model.queue.count:
+        return inf
+    return instance.last_used_at + spec.idle_ttl_seconds

@@ -1,0 +1,202 @@
+"""Steps on slots: who is granted, and what the end of a step means (S1 to S4, S6 to S8, P5).
+
+Owns every change to a slot. Must never walk all waiting jobs, nor load anything: where an end makes that necessary it
+marks the state for planning.
+"""
+
+from math import inf
+
+from gridsched.core import lifecycle
+from gridsched.core.commands import Grant, GrantStep, Log, LogEvent
+from gridsched.core.ids import GrantId
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass, Outcome, OutcomeKind
+from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.queues import JobRecord
+from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.state import State
+from gridsched.core.transitions import JOB_MOVES, JobMove, JobState, moved
+from gridsched.core.waiting import hold_devices, leave, leave_for_good
+
+# --- granting ---------------------------------------------------------------------------------------------------
+
+
+def serve_chats(state: State, model: ModelState) -> None:
+    """S7: grant free slots to waiting chats, and let those that still wait hold their devices."""
+    chats = model.queue.chats
+    instance = model.instance
+    if chats and instance is not None and instance.state is InstanceState.READY:
+        free = instance.option.parallel - len(instance.grants)
+        while free > 0 and chats:
+            grant(state, instance, next(iter(chats.values())))
+            free -= 1
+    if chats or model.held:
+        hold_devices(model)
+
+
+def serve_low(state: State, model: ModelState) -> None:
+    """Grant free slots to low work where no chat keeps it from starting (S4, S6)."""
+    instance = model.instance
+    if instance is None or instance.state is not InstanceState.READY:
+        return
+    now = state.now
+    free = instance.low_slots(now)
+    if free <= 0 or instance.interactive_mode(now):
+        return
+    while free > 0 and model.queue.low:
+        record, rule = _next_low(state, instance)
+        grant(state, instance, record, rule=rule)
+        free -= 1
+
+
+def _next_low(state: State, instance: Instance) -> tuple[JobRecord, str | None]:
+    """S1, or S5b: a batch job that was starved for long competes as background, once in that time on a device."""
+    queue = instance.model.queue
+    background, batch = queue.head(JobClass.BACKGROUND), queue.head(JobClass.BATCH)
+    if background is None or batch is None:
+        record = background or batch
+        assert record is not None, "serve_low asks only while low work waits"  # noqa: S101 - narrows for mypy
+        return record, None
+    if (batch.place, batch.number) < (background.place, background.number) and batch_lift_at(
+        state, batch, instance.modes
+    ) <= state.now:
+        for mode in instance.modes:
+            mode.batch_lifted_at = state.now
+        return batch, "S5b"
+    return background, None
+
+
+def batch_lift_at(state: State, batch: JobRecord, modes: tuple[DeviceMode, ...]) -> float:
+    """S5b: when a batch job may compete as background on these devices; inf for never."""
+    limit_seconds = state.policy.batch_max_starvation_seconds
+    if limit_seconds == 0:
+        return inf
+    return max([batch.place + limit_seconds, *(mode.batch_lifted_at + limit_seconds for mode in modes)])
+
+
+def grant(
+    state: State, instance: Instance, record: JobRecord, turn: Turn | None = None, rule: str | None = None
+) -> None:
+    """Give a waiting job a slot. It counts as running from here on (S7)."""
+    model = instance.model
+    job = record.job
+    now = state.now
+    state.last_grant += 1
+    grant_id = GrantId(state.last_grant)
+    record.state = moved(JOB_MOVES, record.state, JobMove.GRANT)
+    record.grant_id = grant_id
+    leave(state, record, model)
+    entry = GrantRecord(grant_id, record, instance, now, turn)
+    state.grants[grant_id] = instance.grants[grant_id] = entry
+    state.counts[job.job_class].running += 1
+    if record.chat:
+        instance.chats += 1
+        for mode in instance.modes:
+            mode.chats_running += 1
+    else:
+        entry.lawful = turn is not None or not instance.interactive_mode(now)
+        instance.low += 1
+    if instance.cause is record:
+        instance.cause = None
+    if instance.id in state.watched:
+        state.replan_due = True
+    waited_seconds = now - record.place
+    if rule is None:
+        rule = "S7" if waited_seconds == 0 else "S3" if record.step > 1 else "S2"
+    figures = {"queue_ms": round(waited_seconds * 1000.0, 1), "instance": instance.id}
+    name = model.spec.name
+    state.say(
+        Log(LogEvent.DISPATCH, job.id, job.job_class, job.kind, name, instance.devices[0] if instance.devices else None,
+            record.step, job.steps, rule, figures)
+    )  # fmt: skip
+    state.out.append(GrantStep(Grant(grant_id, job.id, instance.id, name, record.step, job.steps, waited_seconds)))
+
+
+# --- ends -------------------------------------------------------------------------------------------------------
+
+
+def end_job(state: State, entry: GrantRecord, move: JobMove) -> None:
+    """The job of a grant is over for its client. A step that ran opens the tail (S4); one that was returned never
+    ran. With END_UNSETTLED the slot stays taken until the engine is done (S8)."""
+    record = entry.record
+    record.state = moved(JOB_MOVES, record.state, move)
+    del state.jobs[record.job.id]
+    _stop_counting(state, entry, ran=move is not JobMove.RETURN)
+    if move is JobMove.END_UNSETTLED:
+        entry.over = True
+        state.touch(entry.instance.model)
+    else:
+        free_slot(state, entry)
+
+
+def settle(state: State, entry: GrantRecord) -> None:
+    """S8: the engine is done with a step whose job was over before."""
+    entry.record.state = moved(JOB_MOVES, entry.record.state, JobMove.SETTLE)
+    free_slot(state, entry)
+
+
+def end_step(state: State, entry: GrantRecord) -> JobRecord:
+    """A step is over and its job stays, in no queue yet: its caller lets it wait again, or rejects it."""
+    record = entry.record
+    record.state = moved(JOB_MOVES, record.state, JobMove.STEP_END)
+    record.grant_id = None
+    _stop_counting(state, entry, ran=True)
+    free_slot(state, entry)
+    return record
+
+
+def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
+    instance = entry.instance
+    now = state.now
+    state.counts[entry.record.job.job_class].running -= 1
+    if ran:
+        instance.last_used_at = now
+    if not entry.record.chat:
+        return
+    instance.chats -= 1
+    for mode in instance.modes:
+        mode.chats_running -= 1
+    if ran:
+        instance.hot_until = now + state.policy.hot_window_seconds
+        tail_until = now + state.policy.interactive_cooldown_seconds
+        for mode in instance.modes:
+            mode.tail_until = tail_until
+
+
+def free_slot(state: State, entry: GrantRecord) -> None:
+    """The engine is done with a step: its slot is free, and what waited for that is looked at."""
+    instance = entry.instance
+    del state.grants[entry.id]
+    del instance.grants[entry.id]
+    if not entry.record.chat:
+        instance.low -= 1
+    if entry.turn is not None and entry.turn.step_over(state.now, state.policy.background_share):
+        seconds = round(state.now - entry.turn.began_at, 3)
+        state.say_of_instance(LogEvent.RELIEF, instance, "S5a", turn="over", seconds=seconds)
+    state.touch(instance.model)
+    if not instance.grants:
+        lifecycle.became_idle(state, instance)
+    elif state.unplaced and instance.id in state.watched:
+        state.replan_due = True
+
+
+def note_outcome(state: State, instance: Instance, outcome: Outcome) -> None:
+    """What the end of a step says about its process: a dead or stalled one takes no new work (P5, S9)."""
+    if outcome.kind is OutcomeKind.DONE:
+        instance.served = True
+        instance.model.failures = instance.model.crashes = 0
+    elif outcome.kind is OutcomeKind.ENGINE_DIED:
+        lifecycle.restart(state, instance, "P5")
+    elif outcome.kind is OutcomeKind.STALLED:
+        lifecycle.restart(state, instance, "S9")
+
+
+def abandon(state: State, record: JobRecord) -> None:
+    """S8: the client left. A waiting job leaves at once; one whose grant is on its way to it returns the grant."""
+    if record.state is JobState.WAITING:
+        record.state = moved(JOB_MOVES, record.state, JobMove.ABANDON)
+        state.say_of_job(LogEvent.CANCEL, record, "S8", {"waited_s": round(state.now - record.place, 3)})
+        leave_for_good(state, record, state.models[record.job.model])
+    elif record.grant_id is not None:
+        state.say_of_job(LogEvent.CANCEL, record, "S7")
+        end_job(state, state.grants[record.grant_id], JobMove.RETURN)

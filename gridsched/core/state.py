@@ -1,0 +1,111 @@
+"""Everything the scheduler knows, in one place, and the commands of the step under way.
+
+Owns the collections and the notes of what has changed in this step (`touched`, `replan_due`). Holds no rule: the
+modules that do take the state as their first argument. Nothing outside `Scheduler.step` may change it.
+"""
+
+from collections.abc import Mapping
+from math import inf
+
+from gridsched.core.commands import Command, Log, LogEvent
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.ledger import Ledger
+from gridsched.core.model import LaunchOption
+from gridsched.core.modes import DeviceMode
+from gridsched.core.placement import Plan
+from gridsched.core.policy import Policy
+from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord
+from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.story import Story
+from gridsched.core.transitions import ServerState
+
+NO_FIGURES: Mapping[str, object] = {}
+"""Shared by all lines without figures; nobody writes to it."""
+
+
+class State:
+    """The scheduler's whole state.
+
+    `waiting_models` are the models that some job waits for; `touched` those whose slots or queue changed in this step;
+    `entered` the jobs that came to wait in it. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
+    whether a job waits for a load, whose changes could alter its plan, and when time alone could.
+    """
+
+    __slots__ = (
+        "counts", "deadlines", "entered", "grants", "instances", "jobs", "last_grant", "last_instance", "last_number",
+        "ledger", "load_seconds_by_key", "models", "modes", "now", "out", "plan_wake_at", "plans", "policy",
+        "replan_due", "server", "story", "touched", "unplaced", "waiting_models", "watched",
+    )  # fmt: skip
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.now = -inf
+        self.server = ServerState.SERVING
+        self.jobs: dict[JobId, JobRecord] = {}
+        self.grants: dict[GrantId, GrantRecord] = {}
+        self.models: dict[ModelName, ModelState] = {}
+        self.instances: dict[InstanceId, Instance] = {}
+        self.modes: dict[DeviceName, DeviceMode] = {}
+        self.ledger = Ledger()
+        self.deadlines = Deadlines()
+        self.counts = tuple(ClassCounts() for _ in CLASSES)
+        self.load_seconds_by_key: dict[str, float] = {}
+        self.story = Story()
+        self.waiting_models: dict[ModelName, ModelState] = {}
+        self.touched: dict[ModelName, ModelState] = {}
+        self.entered: list[JobRecord] = []
+        self.replan_due = False
+        self.plans: list[Plan] = []
+        self.unplaced = False
+        self.watched: set[InstanceId] = set()
+        self.plan_wake_at = inf
+        self.out: list[Command] = []
+        self.last_grant = 0
+        self.last_instance = 0
+        self.last_number = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server is going away (P8)."""
+        return self.server is ServerState.DRAINING
+
+    def say(self, log: Log) -> None:
+        """Put a line into the decision log, and into the stories."""
+        self.out.append(log)
+        self.story.tell((self.now, log))
+
+    def say_of_job(
+        self, event: LogEvent, record: JobRecord, rule: str | None, figures: Mapping[str, object] = NO_FIGURES
+    ) -> None:
+        """A line about a job."""
+        job = record.job
+        self.say(Log(event, job.id, job.job_class, job.kind, job.model, None, record.step, job.steps, rule, figures))
+
+    def say_of_instance(self, event: LogEvent, instance: Instance, rule: str | None, **figures: object) -> None:
+        """A line about an instance; it names the first device and carries the instance's number."""
+        figures["instance"] = instance.id
+        device = instance.devices[0] if instance.devices else None
+        self.say(Log(event, model=instance.model.spec.name, device=device, rule=rule, figures=figures))
+
+    def say_of_device(self, event: LogEvent, device: DeviceName, rule: str, **figures: object) -> None:
+        """A line about a device."""
+        self.say(Log(event, device=device, rule=rule, figures=figures))
+
+    def say_of_configuration(self, what: str, figure: str) -> None:
+        """A line about a change of configuration."""
+        self.say(Log(LogEvent.CONFIG, figures={what: figure}))
+
+    def touch(self, model: ModelState) -> None:
+        """Have a model's queue looked at again in this step."""
+        self.touched[model.spec.name] = model
+
+    def mode_of(self, device: DeviceName) -> DeviceMode:
+        """The mode of a device, from its first use on."""
+        mode = self.modes.get(device)
+        if mode is None:
+            mode = self.modes[device] = DeviceMode(device)
+        return mode
+
+    def load_seconds(self, model: ModelState, option: LaunchOption) -> float:
+        """How long a load is expected to take: as measured in this run, else as the model says."""
+        return self.load_seconds_by_key.get(option.key, model.spec.load_seconds)

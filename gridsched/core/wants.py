@@ -1,0 +1,65 @@
+"""Which models have to be loaded, for whom, and in which order (S2, S5, S5b, S6c).
+
+Owns the reading of the queues for planning: one want for each model that some job waits for and that is not there.
+Walks models, never their jobs. Changes nothing.
+"""
+
+from math import inf
+
+from gridsched.core.job import JobClass
+from gridsched.core.placement import Want
+from gridsched.core.queues import JobRecord, Rank
+from gridsched.core.residency import ModelState
+from gridsched.core.serving import batch_lift_at
+from gridsched.core.state import State
+
+
+def wants_of(state: State) -> tuple[list[Want], float]:
+    """The wants by rank, and when time alone could change their order."""
+    wants: list[Want] = []
+    wake_at = inf
+    for model in state.waiting_models.values():
+        if not model.unplaced():
+            continue
+        want, next_at = _want_of(state, model)
+        wake_at = min(wake_at, next_at)
+        if want is not None:
+            wants.append(want)
+    wants.sort(key=lambda want: want.rank)
+    return wants, wake_at
+
+
+def _want_of(state: State, model: ModelState) -> tuple[Want | None, float]:
+    job = model.queue.holder(may_evict=False)
+    if job is None:
+        return None, inf
+    evictor = model.queue.holder(may_evict=True)
+    if job.chat:
+        return Want(model, job, job.rank, evictor.rank if evictor is not None else None), inf
+    starved_at = _starved_at(state, job)
+    lift_at = _lift_at(state, model, job)
+    lifted = lift_at <= state.now
+    # A starved job is relieved by how long it is starved, whatever its class: S1 is lifted for it (S5).
+    raised = lifted or (starved_at <= state.now and any(mode.active(state.now) for mode in state.modes.values()))
+    rank = _raised(job) if raised else job.rank
+    evict_rank = None
+    if evictor is not None:
+        evict_rank = _raised(evictor) if raised else evictor.rank
+    next_at = min((at for at in (starved_at, lift_at) if at > state.now), default=inf)
+    return Want(model, job, rank, evict_rank, starved_at, lifted), next_at
+
+
+def _raised(job: JobRecord) -> Rank:
+    return (min(int(job.job.job_class), JobClass.BACKGROUND), job.place, job.number)
+
+
+def _starved_at(state: State, job: JobRecord) -> float:
+    limit_seconds = state.policy.background_max_starvation_seconds
+    return job.place + limit_seconds if limit_seconds else inf
+
+
+def _lift_at(state: State, model: ModelState, job: JobRecord) -> float:
+    """S5b, for a load: on the devices of the best rung. inf for background work, which needs no lift."""
+    if job.job.job_class is not JobClass.BATCH:
+        return inf
+    return batch_lift_at(state, job, tuple(state.mode_of(device) for device in model.spec.options[0].devices))
