@@ -4,7 +4,7 @@ Owns the words about what a job waits for, the headers that name the job, and wh
 event itself: the ticket does.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -13,7 +13,7 @@ from gridsched.api.observe import Observer
 from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import Sink, run_step
-from gridsched.core.commands import Grant, Rejection
+from gridsched.core.commands import Grant, Rejection, RejectionCode
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import Outcome
 from gridsched.runtime.desk import Ticket
@@ -52,6 +52,7 @@ class Seat:
         self.ticket = ticket
         self.tally = tally
         self._first: Grant | None = None
+        self._last: Grant | None = None
         self._granted_at: float | None = None
 
     async def grant(self) -> Grant | Problem:
@@ -59,12 +60,20 @@ class Seat:
         self._granted_at = None
         answer = await self.ticket.answer()
         if isinstance(answer, Rejection):
-            return of_rejection(answer)
+            return of_rejection(self._with_log(answer))
+        self._last = answer
         self._granted_at = trio.current_time()
         if self._first is None:
             self._first = answer
             self.house.observer.queue_waited(self.tally.job_class, answer.queue_seconds)
         return answer
+
+    def _with_log(self, rejection: Rejection) -> Rejection:
+        """P7: an engine that died under this job left its last lines; the scheduler does not know them."""
+        if rejection.code is not RejectionCode.UPSTREAM_ERROR or self._last is None:
+            return rejection
+        log_tail = self.house.runtime.parts.engine.log_tail(self._last.instance_id)
+        return replace(rejection, detail={"log_tail": log_tail, **rejection.detail})
 
     async def run(self, grant: Grant, body: bytes, sink: Sink) -> Outcome:
         """Run the granted step on the engine."""

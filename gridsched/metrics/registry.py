@@ -91,30 +91,32 @@ class Metrics:
         model, rule = str(line.get("model", "")), str(line.get("rule", ""))
         match line["event"]:
             case "dispatch":
-                self._count(self._steps, str(line["class"]), model)
+                self._count(self._steps, str(line.get("class", "")), model)
                 if rule == RELIEF_RULE:
                     self._relief.inc()
             case "load":
-                self._loading.add(line["instance"])
-            case "ready" if self._was_loading(line):
-                self._count(self._loads, model, "ready")
-                self._time(self._load_seconds, float(str(line["load_s"])), model)
+                self._loading.add(line.get("instance"))
+            case "ready":
+                self._load_ended(line, model, "ready")
+                if isinstance(seconds := line.get("load_s"), float):
+                    self._time(self._load_seconds, seconds, model)
             case "exit" if "cause" in line:
-                if self._was_loading(line):
-                    self._count(self._loads, model, str(line["cause"]))
-                else:
+                if not self._load_ended(line, model, str(line["cause"])):
                     self._count(self._restarts, model)
-            case "stop" | "evict" as event:
-                if self._was_loading(line):
-                    self._count(self._loads, model, "aborted")
-                if event == "evict":
-                    self._count(self._evictions, model, rule)
+            case "stop":
+                self._load_ended(line, model, "aborted")
+            case "evict":
+                self._load_ended(line, model, "aborted")
+                self._count(self._evictions, model, rule)
 
-    def _was_loading(self, line: Line) -> bool:
-        """Whether this ends the load of a process."""
-        loading = line["instance"] in self._loading
-        self._loading.discard(line["instance"])
-        return loading
+    def _load_ended(self, line: Line, model: str, outcome: str) -> bool:
+        """Count the end of a load, if the process of this line was loading."""
+        number = line.get("instance")
+        if number not in self._loading:
+            return False
+        self._loading.discard(number)
+        self._count(self._loads, model, outcome)
+        return True
 
     # --- children ---------------------------------------------------------------------------------------------------
 

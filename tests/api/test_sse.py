@@ -148,11 +148,14 @@ async def test_P5_a_stream_whose_engine_dies_unanswered_is_run_again(autojump_cl
 
 
 async def test_P5_an_engine_that_dies_twice_is_an_upstream_error(autojump_clock: MockClock) -> None:
-    """502 with a real status, as no byte has gone."""
+    """A real status for a plain request, a frame for a stream that waited for two loads."""
     async with serving(autojump_clock) as house:
-        house.upstream.scripts += [Script(before_head=True), Script([BROKEN], headers=EVENTS)]
-        answer = await house.ask("POST", CHAT, STREAM)
+        house.upstream.scripts += [Script(before_head=True), Script([BROKEN])] * 2
+        answer = await house.ask("POST", CHAT, STREAM | {"stream": False})
         assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        assert answer.error["gridsched"]["log_tail"]  # type: ignore[index]  # JSON
+        streamed = await house.ask("POST", CHAT, STREAM)
+        assert [error["code"] for error in errors(streamed)] == ["upstream_error"]
 
 
 CUTS = [(ONE, ONE), (ONE + b'data: {"n"', ONE + b'data: {"n"\n\n')]
