@@ -17,11 +17,12 @@ from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
-from gridsched.api.health import deep, health, status
+from gridsched.api.health import deep, health
 from gridsched.api.origin import foreign
 from gridsched.api.problems import Problem, RequestError, invalid, method_not_allowed, not_found, plain
 from gridsched.api.seat import House
 from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
+from gridsched.api.status import status
 from gridsched.runtime.decisions import DecisionLog, Line
 
 LONGEST_BODY_BYTES = 64 * 1024

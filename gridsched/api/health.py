@@ -1,10 +1,9 @@
-"""`GET /health` and `GET /api/status`: alive and able are two things (H4).
+"""`GET /health`: alive and able are two things (H4).
 
 Reads a snapshot; only the deep check does more: one real request to each loaded model, as an ordinary background job,
 so that it takes nothing from a chat.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 
 import trio
@@ -122,69 +121,3 @@ async def _probe(house: House, model: CatalogModel) -> str | None:
         if outcome.kind is OutcomeKind.DONE and reply.status == 200:  # noqa: PLR2004 - HTTP's word for success
             return None
         return f"{outcome.kind.value}, status {outcome.status}"
-
-
-def status(house: House) -> dict[str, object]:
-    """What there is at this moment: devices, processes, queues, modes."""
-    snapshot = house.runtime.snapshot()
-    waiting = Counter(view.job_class for view in snapshot.waiting)
-    return {
-        "draining": house.runtime.draining,
-        "devices": [
-            {
-                "name": view.name,
-                "total_bytes": view.total_bytes,
-                "used_bytes": view.used_bytes,
-                "external_bytes": view.external_bytes,
-                "reserved_bytes": view.reserved_bytes,
-                "freeing_bytes": view.freeing_bytes,
-                "lost_bytes": view.lost_bytes,
-                "headroom_bytes": view.headroom_bytes,
-                "mode": "interactive" if view.interactive_mode else "open",
-                "pressure": view.pressure,
-            }
-            for view in snapshot.devices
-        ],
-        "instances": [
-            {
-                "id": view.id,
-                "model": view.model,
-                "state": view.state.value,
-                "tier": view.tier.value,
-                "devices": view.devices,
-                "ctx_size": view.ctx_size,
-                "slots": {"total": view.parallel, "busy": view.slots_busy},
-                "estimated_bytes": view.estimated_bytes,
-                "measured_bytes": view.measured_bytes,
-                "since_s": round(snapshot.at - view.since_seconds, 3),
-                "idle_s": round(snapshot.at - view.last_used_seconds, 3),
-            }
-            for view in snapshot.instances
-        ],
-        "queues": {
-            job_class.label: {
-                "length": snapshot.queue_lengths.get(job_class, waiting[job_class]),
-                "running": snapshot.running.get(job_class, 0),
-            }
-            for job_class in JobClass
-        },
-        "waiting": [
-            {
-                "job": view.id,
-                "class": view.job_class.label,
-                "kind": view.kind.value,
-                "model": view.model,
-                "position": view.position,
-                "waited_s": round(view.waited_seconds, 3),
-                "step": view.step,
-                "steps": view.steps,
-                "rule": view.rule,
-                "reason": view.reason,
-            }
-            for view in snapshot.waiting
-        ],
-        "failed": {
-            name: {"retry_after_s": round(max(0.0, at - snapshot.at), 3), "reason": why}
-            for name, (at, why) in snapshot.failed.items()
-        },
-    }
