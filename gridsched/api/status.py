@@ -1,4 +1,4 @@
-"""`GET /api/status`: one snapshot in words, for people and panels. Reads only; durations are from the snapshot's moment."""
+"""`GET /api/status`: one snapshot in words, for people and panels. Durations end at its moment."""
 
 from collections.abc import Mapping
 
