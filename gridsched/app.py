@@ -18,16 +18,19 @@ from gridsched.api.listen import CannotListen, PortTaken, listen
 from gridsched.api.settings import FrontSettings
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
+from gridsched.engine.argv import refused_flags
 from gridsched.engine.find import find_engine
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.upstream import SocketUpstream
-from gridsched.library.catalog import CatalogDefaults, ModelCatalog
+from gridsched.library.catalog import ModelCatalog
+from gridsched.library.planning import Defaults
 from gridsched.library.scan import usual_folders
 from gridsched.library.sources import read_library
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
 from gridsched.runtime.runtime import Parts, Runtime
-from gridsched.settings.load import SettingsError, defaults, find, load, override
+from gridsched.settings.faults import SettingsError
+from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, data_dir_path
 from gridsched.settings.schema import Settings
 from gridsched.store.measurements import MeasurementStore
@@ -56,10 +59,11 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found: the parts of a server, and sentences about the choices made."""
+    """What was found: the parts of a server, sentences about the choices made, and who is told the port."""
 
     parts: Parts
     notes: tuple[str, ...]
+    say_port: Callable[[int], None] = lambda port: None  # noqa: ARG005 - a simulated machine tells nobody
 
 
 def read_settings(
@@ -105,6 +109,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     engine_found = find_engine(str(settings.engine.path) if settings.engine.path else None, environ)
     if not engine_found.info.ok:
         raise StartError(engine_found.info.problem)
+    refuse_our_flags(settings)
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say)
     folders = _folders(settings, data_dir, environ, home)
     library = read_library(settings.entries(), folders)
@@ -112,18 +117,18 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         library,
         infos,
         store.measurements(),
-        CatalogDefaults(
-            ctx_target=settings.defaults.ctx_target,
-            ctx_floor=settings.defaults.ctx_floor,
-            parallel=settings.defaults.parallel,
-            idle_ttl_seconds=settings.defaults.idle_ttl_seconds,
-            reserved_slots=settings.scheduler.interactive_reserved_slots,
-            default_model=settings.library.default_model,
+        defaults=Defaults(
+            settings.defaults.ctx_target,
+            settings.defaults.ctx_floor,
+            settings.defaults.parallel,
+            settings.defaults.idle_ttl_seconds,
         ),
+        default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
     )
     if not catalog.models():
         raise StartError(no_model(folders))
+    notes = [*found.notes, *catalog.notes]
     engine = LlamaEngine(
         engine_found,
         infos,
@@ -133,7 +138,17 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
     parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock())
-    return Machine(parts, (*found.notes, *library.notes))
+    unusable = engine.unusable_devices()
+    if unusable:
+        notes.append(f"the engine cannot use {', '.join(unusable)}: it was built without that backend.")
+    return Machine(parts, tuple(notes), data_dir.say_port)
+
+
+def refuse_our_flags(settings: Settings) -> None:
+    """The flags that are ours to give (address, model, slots' doors) may not be configured. Raises StartError."""
+    for name, model in settings.models.items():
+        if refused := refused_flags(model.flags):
+            raise StartError(f"models.{name}.flags: {', '.join(refused)} is given by gridsched itself; remove it")
 
 
 def _folders(settings: Settings, data_dir: DataDir, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:

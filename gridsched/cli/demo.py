@@ -123,9 +123,11 @@ def _has_engine_wheel() -> bool:
 def setting_for(models: "Models") -> Setting:
     """A chat model with two slots, a second name over the same file for batch work, and an embedder.
 
-    On a processor every process would take all cores; four threads are what such small models can use.
+    Where the engine computes on the processor, its threads wait for each other by spinning: two processes that both
+    take every core make each other a hundred times slower, so each takes half of them (and small models use no more
+    than four).
     """
-    flags = ["--threads", str(min(4, os.cpu_count() or 1))]
+    flags = ["--threads", str(max(1, min(4, (os.cpu_count() or 1) // 2)))]
     chat = {"path": str(models.chat), "ctx_size": 4096, "parallel": 2, "flags": flags}
     batch = {"path": str(models.chat), "ctx_size": 2048, "parallel": 2, "class": "batch", "flags": flags}
     embed = {"path": str(models.embedder), "parallel": 1, "flags": flags}

@@ -27,6 +27,7 @@ def main(args: argparse.Namespace) -> int:
                 print(row)
             host, port = listener.getsockname()[:2]
             where = f"[{host}]" if ":" in host else host
+            found.say_port(port)
             app.serve(found.parts, settings, listener, lambda: print(f"listening  http://{where}:{port}", flush=True))
     except app.StartError as error:
         return refuse(error)

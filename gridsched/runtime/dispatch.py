@@ -58,7 +58,7 @@ class Dispatch:
         self._log = log
         self._recent = recent
         self._settling: dict[InstanceId, list[Grant]] = {}
-        self._living = 0
+        self._living: set[InstanceId] = set()
         self._all_gone = trio.Event()
 
     def connect(self, desk: Desk, post: Post, nursery: trio.Nursery) -> None:
@@ -73,7 +73,7 @@ class Dispatch:
             case RejectJob(job_id, rejection):
                 self._desk.deliver(job_id, self._with_largest_fit(rejection))
             case StartInstance():
-                self._living += 1
+                self._living.add(command.instance_id)
                 self._nursery.start_soon(self._life, command, name=f"instance {command.instance_id} {command.model}")
             case StopInstance(instance_id):
                 self.engine.stop(instance_id)
@@ -93,7 +93,7 @@ class Dispatch:
         try:
             await self.engine.run(command.instance_id, launch, self._post)
         finally:
-            self._living -= 1
+            self._living.discard(command.instance_id)
             self._settling.pop(command.instance_id, None)
             if not self._living:
                 self._all_gone.set()
@@ -102,7 +102,7 @@ class Dispatch:
 
     async def end_processes(self) -> None:
         """End every process and wait until all are gone."""
-        for instance_id in self.engine.processes():
+        for instance_id in self._living:
             self.engine.stop(instance_id)
         while self._living:
             await self._all_gone.wait()

@@ -23,9 +23,9 @@ def start_real(folder: Path, chat: Path, embedder: Path) -> Gateway:
         textwrap.dedent(f"""\
         library: {{dirs: [], default_model: smollm2}}
         models:
-          smollm2: {{path: "{chat}", ctx_size: 4096, parallel: 2, aliases: [gpt-4o], flags: ["--threads", "2"]}}
-          smollm2-batch: {{path: "{chat}", ctx_size: 2048, parallel: 2, class: batch, flags: ["--threads", "2"]}}
-          minilm: {{path: "{embedder}", parallel: 1, flags: ["--threads", "2"]}}
+          smollm2: {{path: "{chat}", ctx_size: 4096, parallel: 2, aliases: [gpt-4o], flags: ["--threads", "1"]}}
+          smollm2-batch: {{path: "{chat}", ctx_size: 2048, parallel: 2, class: batch, flags: ["--threads", "1"]}}
+          minilm: {{path: "{embedder}", parallel: 1, flags: ["--threads", "1"]}}
         """),
         encoding="utf-8",
     )

@@ -135,7 +135,7 @@ def test_S4_a_chat_goes_first_while_an_embedding_job_runs(server: Gateway, opena
     """Dispatched in the millisecond it is enqueued, and no chunk starts until 2.0 s after its end, relief aside."""
     openai.chat.completions.create(model="smollm2", messages=HELLO, max_tokens=1)
     before = server.events()[-1]["seq"]
-    texts = [f"a note on subject {n}, and a few more words to read about it" for n in range(640)]
+    texts = [f"a note on subject {n}, and a few more words to read about it" for n in range(320)]
     answers: list[int] = []
 
     def index() -> None:
@@ -154,13 +154,13 @@ def test_S4_a_chat_goes_first_while_an_embedding_job_runs(server: Gateway, opena
                 break
     chat = openai.chat.completions.with_raw_response.create(model="smollm2", messages=HELLO, max_tokens=4)
     indexer.join(60)
-    assert answers == [640]
+    assert answers == [320]
     lines = [line for line in server.events() if int(str(line["seq"])) > int(str(before))]
     job = int(chat.headers["x-gridsched-job-id"])
     mine = {str(line["event"]): line for line in lines if line.get("job") == job}
     assert mine["dispatch"]["time"] == mine["enqueue"]["time"]
     low = [line for line in lines if line["event"] == "dispatch" and line["class"] == "background"]
-    assert len(low) == 20
+    assert len(low) == 10
     ended = str(mine["complete"]["time"])
     after = [
         line for line in low if int(str(line["seq"])) > int(str(mine["dispatch"]["seq"])) and line.get("rule") != "S5"

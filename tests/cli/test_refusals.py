@@ -1,0 +1,183 @@
+"""What a person sees when the server cannot start: one clear sentence, the contract's exit code, never a traceback."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.gateway import clean_environment, command, free_port, simulated_gateway, start
+from tests.support.gguf_header import build_header
+from tests.support.tiny_model import make_tiny_chat
+
+pytestmark = pytest.mark.slow
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the console script to its end."""
+    variables = clean_environment() | environment
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False, env=variables)
+
+
+def refusal(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The sentence of a start that was refused with this code."""
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stderr + done.stdout
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """`serve` with everything of its own, and nothing found elsewhere."""
+    (tmp_path / "models").mkdir()
+    data, models = tmp_path / "data", tmp_path / "models"
+    return ["serve", "--port", str(free_port()), "--data-dir", str(data), "--models-dir", str(models)]
+
+
+def test_no_model_found_says_where_it_looked_and_what_to_do(words: list[str], tmp_path: Path) -> None:
+    """Exit 2."""
+    text = refusal(run(*words), 2)
+    assert str(tmp_path / "models") in text
+    assert "--models-dir" in text
+
+
+def test_an_engine_that_is_not_there_is_said_with_how_to_get_one(words: list[str], tmp_path: Path) -> None:
+    """Exit 2, with the configured path."""
+    config = tmp_path / "c.yaml"
+    config.write_text("engine: {path: /nowhere/llama-server}\n", encoding="utf-8")
+    text = refusal(run(*words, "--config", str(config)), 2)
+    assert "/nowhere/llama-server" in text
+
+
+def test_a_configuration_with_an_unknown_key_names_file_line_and_the_nearest_key(
+    words: list[str], tmp_path: Path
+) -> None:
+    """Exit 2."""
+    config = tmp_path / "c.yaml"
+    config.write_text("server:\n  prot: 1234\n", encoding="utf-8")
+    text = refusal(run(*words, "--config", str(config)), 2)
+    assert f"{config}:2:3" in text
+    assert "port" in text
+
+
+def test_a_configuration_that_is_not_there_is_said(words: list[str], tmp_path: Path) -> None:
+    """Exit 2."""
+    assert "nope.yaml" in refusal(run(*words, "--config", str(tmp_path / "nope.yaml")), 2)
+
+
+def test_a_port_that_is_taken_names_its_holder(words: list[str]) -> None:
+    """Exit 3, before any child is started."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        text = refusal(run(*words, "--port", port), 3)
+    assert port in text
+    assert str(os.getpid()) in text
+
+
+def test_a_data_directory_in_use_names_its_holder(tmp_path: Path) -> None:
+    """Exit 4: two servers on one directory would tell each other's processes to stop."""
+    models = tmp_path / "models"
+    models.mkdir()
+    make_tiny_chat(models / "tiny.gguf")
+    first = start(tmp_path, "--models-dir", str(models))
+    try:
+        words = ["serve", "--port", str(free_port()), "--data-dir", str(tmp_path / "data"), "--models-dir", str(models)]
+        assert str(first.process.pid) in refusal(run(*words), 4)
+    finally:
+        assert first.stop() == 0
+
+
+def test_a_damaged_model_file_is_listed_with_its_fault_and_the_others_are_served(tmp_path: Path) -> None:
+    """One bad file does not take the server down."""
+    models = tmp_path / "models"
+    models.mkdir()
+    make_tiny_chat(models / "tiny.gguf")
+    (models / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00\xff")
+    (models / "not.gguf").write_bytes(b"ggjt" + bytes(100))
+    gateway = start(tmp_path, "--models-dir", str(models))
+    try:
+        answer = gateway.post("/v1/chat/completions", {"model": "cut", "messages": [{"role": "user", "content": "x"}]})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_unavailable")
+        tiny = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        assert gateway.post("/v1/chat/completions", tiny).status_code == 200
+    finally:
+        assert gateway.stop() == 0
+    table = gateway.log.read_text(encoding="utf-8")
+    assert "cut" in table
+    assert "unavailable" in table
+
+
+def big_model() -> bytes:
+    """A header of a model with 40 GiB of weights in one tensor."""
+    metadata: dict[str, object] = {
+        "general.architecture": "llama",
+        "llama.block_count": 1,
+        "llama.context_length": 4096,
+        "llama.embedding_length": 4096,
+        "llama.feed_forward_length": 8192,
+        "llama.attention.head_count": 32,
+        "tokenizer.chat_template": "x",
+    }
+    return build_header(
+        metadata, [("token_embd.weight", (4096, 1 << 21), 0), ("blk.0.ffn_up.weight", (4096, 1 << 19), 0)]
+    )
+
+
+def test_L7_a_model_that_can_never_fit_is_507_with_the_arithmetic(tmp_path: Path) -> None:
+    """`check` says it and exits 2; `serve` serves the rest and refuses this one."""
+    models = tmp_path / "models"
+    models.mkdir()
+    make_tiny_chat(models / "tiny.gguf")
+    with (models / "huge.gguf").open("wb") as file:
+        file.write(big_model())
+        file.truncate(45 * 2**30)
+    config = tmp_path / "c.yaml"
+    config.write_text("devices: {host_budget: 2GiB}\n", encoding="utf-8")
+    words = ["--models-dir", str(models), "--config", str(config)]
+    check = refusal(run("check", "--data-dir", str(tmp_path / "other"), *words), 2)
+    assert "too big" in check
+    assert "huge" in check
+    gateway = start(tmp_path, *words)
+    try:
+        answer = gateway.post("/v1/chat/completions", {"model": "huge", "messages": [{"role": "user", "content": "x"}]})
+    finally:
+        assert gateway.stop() == 0
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (507, "insufficient_vram")
+    assert error["gridsched"]["required_bytes"] > 40 * 2**30
+    assert error["gridsched"]["available_bytes"] <= 2 * 2**30
+    assert error["gridsched"]["max_ctx_that_fits"] == 0
+    assert error["gridsched"]["retry_after_s"] is None
+
+
+def test_check_finds_nothing_wrong_where_nothing_is(tmp_path: Path) -> None:
+    """Exit 0."""
+    models = tmp_path / "models"
+    models.mkdir()
+    make_tiny_chat(models / "tiny.gguf")
+    done = run("check", "--data-dir", str(tmp_path / "data"), "--models-dir", str(models))
+    assert (done.returncode, "everything can be served" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_events_says_when_no_server_answers() -> None:
+    """Exit 1."""
+    assert "gridsched serve" in refusal(run("events", "--server", f"http://127.0.0.1:{free_port()}"), 1)
+
+
+def test_events_prints_the_decision_log(tmp_path: Path) -> None:
+    """A line a decision, for a person and as JSON."""
+    with simulated_gateway(tmp_path) as gateway:
+        body = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        assert gateway.post("/v1/chat/completions", body).status_code == 200
+        text = run("events", "--server", gateway.url).stdout
+        lines = run("events", "--json", GRIDSCHED_URL=gateway.url).stdout.splitlines()
+    assert " dispatch interactive step 1/1 -> sim-chat-4b" in text
+    assert any('"event": "dispatch"' in line for line in lines)
+
+
+def test_an_unknown_command_is_refused_by_its_name() -> None:
+    """Argparse's own exit code, which is the contract's too."""
+    assert "srve" in refusal(run("srve"), 2)
