@@ -10,9 +10,10 @@ from enum import Enum
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import LaunchOption
+from gridsched.core.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grant:
     """The permission for one step of one job to run on one slot of one instance. `step` counts from 1."""
 
@@ -48,7 +49,7 @@ class Rejection:
     detail: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GrantStep:
     """Answer the job's ticket with a grant."""
 
@@ -80,7 +81,7 @@ class StopInstance:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArmTimer:
     """Post `TimerFired` at this time; replaces the time before it. None: nothing to wait for."""
 
@@ -127,7 +128,7 @@ class LogEvent(Enum):
     CONFIG = "config"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Log:
     """One line of the decision log: what was decided and the rule behind it. The actor adds `seq` and `time`."""
 

@@ -10,6 +10,7 @@ from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId
 from gridsched.core.job import Job, Outcome
 from gridsched.core.model import DeviceSpec, ModelSpec
 from gridsched.core.policy import Policy
+from gridsched.core.record import record
 
 
 class FailureCause(Enum):
@@ -40,7 +41,7 @@ class Failure:
 # --- jobs: what the desk says -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobSubmitted:
     """A client's request has become a job and waits for a grant or a rejection."""
 
@@ -61,7 +62,7 @@ class GrantReturned:
     grant_id: GrantId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepEnded:
     """A step has ended and its job waits on: for its next step, to be run again (P5), or for a rejection."""
 
@@ -69,7 +70,7 @@ class StepEnded:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobEnded:
     """Closing event: the job's last granted step has ended and the handler is done with the job.
 

@@ -4,10 +4,10 @@ Owns the frozen description of a job as it passes door 3. The body of a request 
 core sees sizes only. The scheduler's own mutable notes about a job live in `queues`.
 """
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from gridsched.core.ids import JobId, ModelName
+from gridsched.core.record import record
 
 
 class JobClass(IntEnum):
@@ -36,7 +36,7 @@ class JobKind(Enum):
     EMBEDDINGS = "embeddings"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Job:
     """One client request, as the core sees it.
 
@@ -65,7 +65,7 @@ class OutcomeKind(Enum):
     STALLED = "stalled"  # no byte from the engine for the stall limit (S9)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """The end of one step.
 

@@ -192,6 +192,7 @@ def give_up_for_lost(state: State, instance: Instance) -> None:
     """L5, R3: the deadline has passed. The bytes no longer count as being freed, and whoever waits is replanned."""
     instance.release_by = inf
     instance.lost = True
+    state.touch(instance.model)
     lost_bytes = state.ledger.lose(instance.id)
     state.say_of_instance(LogEvent.PRESSURE, instance, "L5", lost_bytes=lost_bytes, exited=instance.exited)
     state.replan_due = True

@@ -77,4 +77,5 @@ def _give_turn(state: State, instance: Instance, modes: tuple[DeviceMode, ...]) 
         turn.steps += 1
         turn.outstanding += 1
         grant(state, instance, oldest, turn, "S5")
+    state.turns_changed = True
     state.say_of_instance(LogEvent.RELIEF, instance, "S5", turn="begins", steps=turn.steps)

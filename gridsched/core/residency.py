@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from math import inf
 
 from gridsched.core.events import Failure
-from gridsched.core.ids import DeviceName, GrantId, InstanceId
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.placement import Obstacle, Plan
 from gridsched.core.queues import JobRecord, ModelQueue
+
+READY = InstanceState.READY
+"""Asked for at every event; looking a member up in its enum takes as long as the comparison."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +39,8 @@ class Instance:
     `cause` is the job whose plan began the load, until its first step is granted (R4); `cause_class` is the class the
     load was begun for (R4a, L6). `restarting`: it takes no new work because its process is dead or stalled.
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
-    `release_by` is when its memory is given up for lost (L5).
+    `release_by` is when its memory is given up for lost (L5). `relief_at` and `wake_at` are when time alone could give
+    it a relief turn, and change anything about it; refreshed whenever its slots, its queue or a mode changes.
     """
 
     id: InstanceId
@@ -61,10 +65,14 @@ class Instance:
     last_used_at: float = 0.0
     hot_until: float = -inf
     release_by: float = inf
+    relief_at: float = inf
+    wake_at: float = inf
     devices: tuple[DeviceName, ...] = field(init=False)
+    parallel: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.devices = self.option.devices
+        self.parallel = self.option.parallel
 
     def hot(self, now: float) -> bool:
         """R1: used by an interactive job within the window."""
@@ -81,16 +89,19 @@ class Instance:
         configured = self.model.spec.reserved_slots
         if configured is not None:
             return configured
-        return 1 if self.option.parallel > 1 and (self.hot(now) or self.model.queue.chats) else 0
+        return 1 if self.parallel > 1 and (self.chats or now < self.hot_until or self.model.queue.chats) else 0
 
     def free_slots(self) -> int:
         """Slots without a step, 0 for an instance that takes none (S6)."""
-        return self.option.parallel - len(self.grants) if self.state is InstanceState.READY else 0
+        return self.parallel - len(self.grants) if self.state is READY else 0
 
     def low_slots(self, now: float) -> int:
         """Slots that low work may take now (S6)."""
         free = self.free_slots()
-        return free if free <= 0 else min(free, self.option.parallel - self.reserved_slots(now) - self.low)
+        if free <= 0:
+            return free
+        allowed = self.parallel - self.reserved_slots(now) - self.low
+        return allowed if allowed < free else free
 
     def busy(self) -> bool:
         """Whether a step is in flight, for a client or only for the engine."""
@@ -98,7 +109,10 @@ class Instance:
 
     def interactive_mode(self, now: float) -> bool:
         """S4: whether any device of it is in interactive mode; an instance that spans devices is held by them all."""
-        return any(mode.active(now) for mode in self.modes)
+        for mode in self.modes:  # noqa: SIM110 - a generator costs more than the question, which every event asks
+            if mode.active(now):
+                return True
+        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +138,10 @@ class ModelState:
     retry_at: float = -inf
     failure: Failure | None = None
     removed: bool = False
+    name: ModelName = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.spec.name
 
     def unplaced(self) -> bool:
         """Whether a waiting job of it needs a load: a dead or stalled instance is as good as none."""

@@ -10,7 +10,6 @@ waiting jobs are never walked, and planning runs only where some job needs a loa
 
 from collections.abc import Callable
 from math import inf
-from typing import TypeVar
 
 from gridsched.core import admission, lifecycle, planning, relief, serving, views, waiting
 from gridsched.core.commands import ArmTimer, Command, LogEvent
@@ -33,18 +32,21 @@ from gridsched.core.events import (
     StepEnded,
     TimerFired,
 )
-from gridsched.core.ids import GrantId, InstanceId, JobId
-from gridsched.core.instance import InstanceState
+from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.invariants import check
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
 from gridsched.core.snapshot import Snapshot, WaitingView
 from gridsched.core.state import State
 from gridsched.core.transitions import SERVER_MOVES, JobMove, ServerMove, moved
 
-E = TypeVar("E")
+DONE = OutcomeKind.DONE
+INTERACTIVE = JobClass.INTERACTIVE
+ENQUEUE, COMPLETE = LogEvent.ENQUEUE, LogEvent.COMPLETE
+END = JobMove.END
+"""Members that every event asks for: looking one up in its enum costs more than the comparison."""
 
 
 class Scheduler:
@@ -89,7 +91,8 @@ class Scheduler:
         self._handlers[type(event)](event)
         if state.now >= self._wake_at:
             self._let_time_take_effect()
-        self._settle()
+        if state.touched or state.replan_due or state.turns_changed:
+            self._settle()
         if state.entered:
             self._remember_deadlines()
         wake_at = self._next_wake()
@@ -127,20 +130,19 @@ class Scheduler:
             if state.replan_due:
                 planning.replan(state)
             touched = state.touched
-            if touched:
-                state.touched = {}
-                for model in touched.values():
-                    serving.serve_chats(state, model)
-                for model in touched.values():
-                    if model.queue.low:
-                        serving.serve_low(state, model)
+            state.touched = {}
+            for model in touched.values():
+                serving.serve_chats(state, model)
+            for model in touched.values():
+                if model.queue.low:
+                    serving.serve_low(state, model)
             self._watch_modes()
+            self._look_ahead(touched)
             if not state.touched and not state.replan_due:
-                if self._relief_at() <= state.now:
+                if self._relief_is_due():
                     relief.give_turns(state)
-                if not state.replan_due:
-                    break
-        state.touched = {}
+                if not state.replan_due and not state.turns_changed:
+                    return
 
     def _watch_modes(self) -> None:
         """S4: announce devices that enter or leave interactive mode, and have looked at what that holds or frees."""
@@ -152,21 +154,35 @@ class Scheduler:
                 continue
             mode.announced = active
             state.say_of_device(LogEvent.MODE, mode.device, "S4", interactive=active)
-            if state.unplaced:
-                state.replan_due = True
+            state.turns_changed = True
+            state.replan_due = state.replan_due or state.unplaced
             for model in state.waiting_models.values():
                 if not active and model.instance is not None and mode in model.instance.modes:
                     state.touch(model)
 
-    def _relief_at(self) -> float:
-        """When time could next give a relief turn to anybody."""
+    def _look_ahead(self, touched: dict[ModelName, ModelState]) -> None:
+        """Refresh when time could next change something: for the touched models, or for all where a mode or a turn
+        changed."""
         state = self._state
-        earliest = inf
+        if state.turns_changed:
+            state.turns_changed = False
+            for instance in state.instances.values():
+                _refresh(state, instance)
+            return
+        for model in touched.values():
+            if model.instance is not None:
+                _refresh(state, model.instance)
+            for instance in model.leaving:
+                _refresh(state, instance)
+
+    def _relief_is_due(self) -> bool:
+        state = self._state
         if state.counts[1].waiting or state.counts[2].waiting:
-            for model in state.waiting_models.values():
-                if model.queue.low and model.instance is not None:
-                    earliest = min(earliest, relief.next_at(state, model.instance))
-        return earliest
+            now = state.now
+            for instance in state.instances.values():
+                if instance.relief_at <= now:
+                    return True
+        return False
 
     def _remember_deadlines(self) -> None:
         """S9: only jobs that were not granted in the step of their arrival ever wait."""
@@ -197,8 +213,8 @@ class Scheduler:
                 lifecycle.stop(state, instance, "R6", "idle")
         for model in state.waiting_models.values():
             state.touch(model)
-        if state.unplaced:
-            state.replan_due = True
+        state.turns_changed = True
+        state.replan_due = state.replan_due or state.unplaced
 
     def _next_wake(self) -> float:
         """The earliest moment after now at which time alone could change a decision."""
@@ -211,23 +227,9 @@ class Scheduler:
             if not mode.chats_running and not mode.chats_waiting and now < mode.tail_until < wake_at:
                 wake_at = mode.tail_until
         for instance in state.instances.values():
-            at = self._wake_of(instance)
-            if now < at < wake_at:
-                wake_at = at
+            if now < instance.wake_at < wake_at:
+                wake_at = instance.wake_at
         return wake_at
-
-    def _wake_of(self, instance: Instance) -> float:
-        """When time could next change what is done about an instance."""
-        if instance.state is not InstanceState.READY:
-            return instance.release_by
-        queue = instance.model.queue
-        if not queue.low:
-            return _idle_until(instance)
-        at = relief.next_at(self._state, instance)
-        if not instance.chats and instance.hot_until > self._state.now:
-            # The slot that is kept for chats comes free when it cools (S6).
-            at = min(at, instance.hot_until)
-        return at
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Scheduler:
         if job.id in state.jobs:
             raise self._illegal(f"job {job.id} is submitted twice", job.id)
         state.last_number += 1
-        record = JobRecord(job, state.now, state.last_number, job.job_class is JobClass.INTERACTIVE)
+        record = JobRecord(job, state.now, state.last_number, job.job_class is INTERACTIVE)
         model = state.models.get(job.model)
         refusal = admission.refusal_on_arrival(state, job, model)
         if refusal is not None or model is None:
@@ -245,7 +247,7 @@ class Scheduler:
             waiting.tell_rejection(state, record, refusal, admission.ARRIVAL_RULES[refusal.code])
             return
         state.jobs[job.id] = record
-        state.say_of_job(LogEvent.ENQUEUE, record, None)
+        state.say_of_job(ENQUEUE, record, None)
         waiting.enter(state, record, model)
 
     def _job_abandoned(self, event: JobAbandoned) -> None:
@@ -268,7 +270,7 @@ class Scheduler:
         serving.note_outcome(state, instance, outcome)
         record = serving.end_step(state, entry)
         model = instance.model
-        if outcome.kind is OutcomeKind.DONE and record.step < record.job.steps:
+        if outcome.kind is DONE and record.step < record.job.steps:
             record.step += 1
             record.place = state.now
             state.last_number += 1
@@ -295,11 +297,11 @@ class Scheduler:
     def _job_ended(self, event: JobEnded) -> None:
         state = self._state
         entry = self._grant(event.grant_id)
-        gone = event.outcome.kind is OutcomeKind.CLIENT_GONE
-        self._say_end(LogEvent.CANCEL if gone else LogEvent.COMPLETE, entry, event.outcome)
+        gone = event.outcome.kind is not DONE and event.outcome.kind is OutcomeKind.CLIENT_GONE
+        self._say_end(LogEvent.CANCEL if gone else COMPLETE, entry, event.outcome)
         serving.note_outcome(state, entry.instance, event.outcome)
         settled = event.settled or entry.instance.exited
-        serving.end_job(state, entry, JobMove.END if settled else JobMove.END_UNSETTLED)
+        serving.end_job(state, entry, END if settled else JobMove.END_UNSETTLED)
 
     def _slot_settled(self, event: SlotSettled) -> None:
         entry = self._state.grants.get(event.grant_id)
@@ -309,13 +311,13 @@ class Scheduler:
 
     def _say_end(self, event: LogEvent, entry: GrantRecord, outcome: Outcome) -> None:
         state = self._state
-        seconds = round((state.now - entry.granted_at) * 1000.0, 1)
-        figures = {
-            "ms": seconds,
-            "outcome": outcome.kind.value,
+        figures: dict[str, object] = {
+            "ms": serving.in_ms(state.now - entry.granted_at),
             "status": outcome.status,
             "instance": entry.instance.id,
         }
+        if outcome.kind is not DONE:
+            figures["outcome"] = outcome.kind.value
         state.say_of_job(event, entry.record, None, figures)
 
     def _grant(self, grant_id: GrantId) -> GrantRecord:
@@ -412,10 +414,24 @@ class Scheduler:
         """Time takes effect in every step whose moment has come, not only in this one."""
 
 
+def _refresh(state: State, instance: Instance) -> None:
+    """When time could next give an instance a relief turn, and change anything that is done about it."""
+    instance.relief_at = inf
+    if instance.state is not READY:
+        instance.wake_at = instance.release_by
+    elif not instance.model.queue.low:
+        instance.wake_at = _idle_until(instance)
+    else:
+        instance.wake_at = instance.relief_at = relief.next_at(state, instance)
+        if not instance.chats and state.now < instance.hot_until < instance.wake_at:
+            # The slot that is kept for chats comes free when it cools (S6).
+            instance.wake_at = instance.hot_until
+
+
 def _idle_until(instance: Instance) -> float:
     """R6: when an idle instance is unloaded; inf while it works, is pinned, or jobs wait for its model."""
     spec = instance.model.spec
-    if spec.idle_ttl_seconds is None or spec.pinned or instance.state is not InstanceState.READY:
+    if spec.idle_ttl_seconds is None or spec.pinned or instance.state is not READY:
         return inf
     if instance.grants or instance.model.queue.count:
         return inf

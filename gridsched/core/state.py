@@ -22,19 +22,23 @@ from gridsched.core.transitions import ServerState
 NO_FIGURES: Mapping[str, object] = {}
 """Shared by all lines without figures; nobody writes to it."""
 
+GOING_AWAY = ServerState.DRAINING
+"""Asked for at every arrival; looking a member up in its enum takes as long as the comparison."""
+
 
 class State:
     """The scheduler's whole state.
 
     `waiting_models` are the models that some job waits for; `touched` those whose slots or queue changed in this step;
-    `entered` the jobs that came to wait in it. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
+    `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
+    instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
     whether a job waits for a load, whose changes could alter its plan, and when time alone could.
     """
 
     __slots__ = (
         "counts", "deadlines", "entered", "grants", "instances", "jobs", "last_grant", "last_instance", "last_number",
         "ledger", "load_seconds_by_key", "models", "modes", "now", "out", "plan_wake_at", "plans", "policy",
-        "replan_due", "server", "story", "touched", "unplaced", "waiting_models", "watched",
+        "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -55,6 +59,7 @@ class State:
         self.touched: dict[ModelName, ModelState] = {}
         self.entered: list[JobRecord] = []
         self.replan_due = False
+        self.turns_changed = False
         self.plans: list[Plan] = []
         self.unplaced = False
         self.watched: set[InstanceId] = set()
@@ -67,7 +72,7 @@ class State:
     @property
     def draining(self) -> bool:
         """Whether the server is going away (P8)."""
-        return self.server is ServerState.DRAINING
+        return self.server is GOING_AWAY
 
     def say(self, log: Log) -> None:
         """Put a line into the decision log, and into the stories."""
@@ -79,7 +84,9 @@ class State:
     ) -> None:
         """A line about a job."""
         job = record.job
-        self.say(Log(event, job.id, job.job_class, job.kind, job.model, None, record.step, job.steps, rule, figures))
+        log = Log(event, job.id, job.job_class, job.kind, job.model, None, record.step, job.steps, rule, figures)
+        self.out.append(log)
+        self.story.tell((self.now, log))
 
     def say_of_instance(self, event: LogEvent, instance: Instance, rule: str | None, **figures: object) -> None:
         """A line about an instance; it names the first device and carries the instance's number."""
@@ -97,7 +104,7 @@ class State:
 
     def touch(self, model: ModelState) -> None:
         """Have a model's queue looked at again in this step."""
-        self.touched[model.spec.name] = model
+        self.touched[model.name] = model
 
     def mode_of(self, device: DeviceName) -> DeviceMode:
         """The mode of a device, from its first use on."""

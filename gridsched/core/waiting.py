@@ -7,7 +7,7 @@ from gridsched.core.commands import LogEvent, Rejection, RejectJob
 from gridsched.core.instance import InstanceState
 from gridsched.core.modes import DeviceMode
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import ModelState
+from gridsched.core.residency import READY, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import JOB_MOVES, JobMove, moved
 
@@ -21,11 +21,11 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     else:
         queue.add(record)
     state.counts[record.job.job_class].waiting += 1
-    state.waiting_models[model.spec.name] = model
+    state.waiting_models[model.name] = model
     state.entered.append(record)
     state.touch(model)
     instance = model.instance
-    if instance is not None and instance.state is InstanceState.READY:
+    if instance is not None and instance.state is READY:
         return
     # Behind others who may as much as it, a job changes no plan.
     if first_of_class or at_old_place or queue.warm_only or queue.no_evict:
@@ -38,16 +38,17 @@ def leave(state: State, record: JobRecord, model: ModelState) -> None:
     queue.remove(record)
     count = state.counts[record.job.job_class]
     count.waiting -= 1
-    count.departures.append(state.now)
+    if record.place < state.now:
+        count.departures.append(state.now)
     if not queue.count:
-        del state.waiting_models[model.spec.name]
-    state.touch(model)
+        del state.waiting_models[model.name]
 
 
 def leave_for_good(state: State, record: JobRecord, model: ModelState) -> None:
     """A waiting job's end without a grant: what it claimed or joined may lapse with it (S6c, R4)."""
     leave(state, record, model)
     del state.jobs[record.job.id]
+    state.touch(model)
     state.replan_due = True
 
 
@@ -80,7 +81,7 @@ def hold_devices(model: ModelState) -> None:
     instance = model.instance
     held: tuple[DeviceMode, ...] = ()
     if model.queue.chats:
-        if instance is not None and instance.state in (InstanceState.READY, InstanceState.STARTING):
+        if instance is not None and (instance.state is READY or instance.state is InstanceState.STARTING):
             held = instance.modes
         elif model.plan is not None and model.plan.live:
             held = model.plan.modes
