@@ -10,7 +10,7 @@ from gridsched.vram.cache import cache_device, layer_cache_bytes, layer_f16_byte
 from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
-from gridsched.vram.placement import Placement, home
+from gridsched.vram.placement import Placement, home, place
 from gridsched.vram.quants import CACHE_TYPES
 
 SLACK_BYTES = 2 << 20  # small tensors and alignment that no formula below names
@@ -84,11 +84,25 @@ def compute_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, plac
     return [_device_bytes(launch, device) for device in range(placement.devices)]
 
 
-def host_compute_bytes(geometry: Geometry, context: Context) -> int:
-    """Pinned host memory beside the devices: the graph's inputs, the masks, and the logits of one token a slot."""
-    per_layer = geometry.per_layer_embedding_length * len(geometry.layers)
-    inputs = (4 * geometry.embedding_length * geometry.altup_inputs + per_layer) * context.ubatch * 4
-    return inputs + _mask_bytes(geometry, context) + 4 * geometry.vocab_size * context.slots
+def compute_bytes_on_host(geometry: Geometry, flags: LaunchFlags, context: Context) -> int:
+    """The same where the CPU does all the work: one device's bound, and in the same memory the graph's inputs (an
+    encoder's pooling matrix among them) and the logits of one token a slot."""
+    whole = place(geometry, LaunchFlags(), 1)
+    inputs = 4 * geometry.embedding_length * context.ubatch
+    pooling = 4 * context.ubatch * context.ubatch if geometry.is_encoder else 0
+    logits = 4 * geometry.vocab_size * context.slots
+    return compute_bytes(geometry, flags, context, whole)[0] + inputs + pooling + logits
+
+
+def pinned_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, placement: Placement) -> int:
+    """Host memory beside the devices: the graph's inputs and masks, and the logits of one token a slot.
+
+    An expectation, not a bound: attention that falls to the CPU takes more.
+    """
+    launch = _Launch(geometry, flags, context, placement, _Widths(0, 0, 0), 0)
+    inputs = launch.values_bytes(4 * geometry.embedding_length * geometry.altup_inputs + launch.per_layer_width)
+    copies = PIPELINE_COPIES if launch.pipeline else 1
+    return copies * (inputs + _mask_bytes(geometry, context)) + 4 * geometry.vocab_size * context.slots
 
 
 # --- widths -----------------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ class LaunchFlags:
     main_gpu: int = 0
     device_names: tuple[str, ...] = ()
     overrides: tuple[TensorOverride, ...] = ()
+    repack: bool = True
     mmproj: str | None = None
     mmproj_offload: bool = True
     spec_types: tuple[str, ...] = ()
@@ -153,6 +154,8 @@ _SWITCHES: tuple[tuple[str, str, bool], ...] = (
     ("--swa-full", "swa_full", True),
     ("--op-offload", "op_offload", True),
     ("--no-op-offload", "op_offload", False),
+    ("--repack", "repack", True),
+    ("-nr --no-repack", "repack", False),
     ("--embedding --embeddings", "embeddings", True),
     ("--rerank --reranking", "reranking", True),
     ("--mmproj-offload", "mmproj_offload", True),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceFootprint
 from gridsched.vram.cache import cache_bytes, state_bytes
-from gridsched.vram.compute import compute_bytes, host_compute_bytes
+from gridsched.vram.compute import compute_bytes, compute_bytes_on_host, pinned_bytes
 from gridsched.vram.context import Context, plan_context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
@@ -113,20 +113,21 @@ def _on_devices(
         DeviceFootprint(name, weights[i], kv[i], state[i], compute[i], overhead_bytes=overhead)
         for i, name in enumerate(devices)
     ]
-    pinned = host_compute_bytes(geometry, context)
+    pinned = pinned_bytes(geometry, flags, context, placement)
     return parts, DeviceFootprint(HOST, host_weights, host_kv, host_state, pinned, overhead_bytes=OVERHEAD_BYTES["cpu"])
 
 
 def _on_host(
     geometry: Geometry, flags: LaunchFlags, context: Context, device: DeviceName, overhead: int
 ) -> tuple[list[DeviceFootprint], DeviceFootprint]:
-    """Everything in one memory. The compute bound is the one of a device that holds every layer."""
+    """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently."""
     alone = place(geometry, flags, 0)
     _, weights = weight_bytes(geometry, alone)
+    if flags.repack:
+        weights += sum(weight.repacked_bytes for weight in geometry.weights)
     _, kv = cache_bytes(geometry, flags, context, alone)
     _, state = state_bytes(geometry, flags, context, alone)
-    whole = place(geometry, LaunchFlags(), 1)
-    compute = compute_bytes(geometry, flags, context, whole)[0] + 4 * geometry.vocab_size * context.slots
+    compute = compute_bytes_on_host(geometry, flags, context)
     return [DeviceFootprint(device, weights, kv, state, compute, overhead_bytes=overhead)], DeviceFootprint(HOST)
 
 

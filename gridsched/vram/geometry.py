@@ -31,6 +31,9 @@ _NO_KV_HEADS_HYBRIDS = frozenset(("granitehybrid", "jamba", "lfm2", "lfm2moe", "
 _WINDOW_PERIODS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gemma4": 6, "gpt-oss": 2, "cohere2": 4}
 """Architectures whose window the engine honours: one layer in so many is full, unless the header has a pattern."""
 _GEMMA3N_OWN_CACHES = 20  # llama.cpp's loader has it as a constant: layers 0 to 19 keep caches, the rest reuse them
+_REPACKED = frozenset(("Q2_K", "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"))
+"""Types that ggml lays out anew for x86 processors (ggml-cpu/repack), in memory beside the mapped file."""
+_REPACK_ROWS = 8  # rows are interleaved by so many, or not at all
 _POOLING = ("none", "mean", "cls", "last", "rank")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 
@@ -71,13 +74,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor as placement sees it: its block (None outside of blocks) and its bytes in each kind of memory."""
+    """A tensor as placement sees it: its block (None outside of blocks) and its bytes in each kind of memory.
+
+    `repacked_bytes` is the second copy that the engine makes when it computes with this tensor on the CPU, 0 for none.
+    """
 
     name: str
     block: int | None
     file_bytes: int
     host_bytes: int
     device_bytes: int
+    repacked_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,10 +438,13 @@ def _weight(tensor: TensorInfo) -> Weight:
     block = _BLOCK.match(tensor.name)
     kind = QUANT_TYPES.get(tensor.type_id)
     padding = cuda_padding_bytes(kind, tensor.shape[0]) if kind else 0
+    multiplied = len(tensor.shape) > 1 and (block is not None or tensor.name == "output.weight")
+    repacked = multiplied and kind is not None and kind.name in _REPACKED and tensor.shape[1] % _REPACK_ROWS == 0
     return Weight(
         name=tensor.name,
         block=int(block.group(1)) if block else None,
         file_bytes=tensor.size_bytes,
         host_bytes=-(-tensor.size_bytes // HOST_TENSOR_ALIGNMENT) * HOST_TENSOR_ALIGNMENT,
         device_bytes=-(-(tensor.size_bytes + padding) // DEVICE_TENSOR_ALIGNMENT) * DEVICE_TENSOR_ALIGNMENT,
+        repacked_bytes=tensor.size_bytes if repacked else 0,
     )

@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -351,9 +352,8 @@ def _with_sizes(
     """
     data_bytes = None if file_bytes is None else file_bytes - data_offset
     order = sorted(range(len(rows)), key=lambda index: rows[index].offset)
-    ends: dict[int, int | None] = {}
-    for index, following in zip(order, [*order[1:], None], strict=True):
-        ends[index] = data_bytes if following is None else rows[following].offset
+    ends: dict[int, int | None] = {index: rows[following].offset for index, following in pairwise(order)}
+    ends |= dict.fromkeys(order[-1:], data_bytes)
     notes: list[str] = []
     sized: list[TensorInfo] = []
     for index, row in enumerate(rows):

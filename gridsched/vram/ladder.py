@@ -69,8 +69,8 @@ class _Shape(NamedTuple):
 
 
 def ladder(geometry: Geometry, request: LadderRequest, devices: Sequence[DeviceName]) -> tuple[LaunchOption, ...]:
-    """Every launch worth offering on `devices`, best first: larger contexts before smaller ones, and at each context the
-    single devices in order before all of them together. Raises FlagError."""
+    """Every launch worth offering on `devices`, best first: larger contexts before smaller ones, and at each of them
+    the single devices in order before all of them together. Raises FlagError."""
     planner = _Planner(geometry, request, devices)
     return tuple(planner.option(shape, placed) for shape in planner.shapes() for placed in planner.placements)
 
@@ -101,7 +101,8 @@ def largest_fit(
         return _Shape(wanted.ctx_size if planner.fixed_pool else per_slot * count, count)
 
     best = _largest(steps, lambda step: fits(pool(step)))
-    return Fit(pool(best).ctx_size, _largest(MAX_SLOTS, lambda count: fits(slots(count))))
+    most = min(MAX_SLOTS, max(wanted.ctx_size // CELL_STEP, 1)) if planner.fixed_pool else MAX_SLOTS
+    return Fit(pool(best).ctx_size, _largest(most, lambda count: fits(slots(count))))
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:

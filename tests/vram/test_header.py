@@ -1,0 +1,285 @@
+"""Reading headers: whole, in part, newer than the reader, damaged and hostile."""
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gridsched.vram.header import Header, HeaderError, NeedMore, SkippedArray, scan
+from tests.support.gguf_header import Tensor, Value, build_header, data_end, entry, strings, tensor_row, text
+from tests.vram.models import MIB, real_headers
+
+LLAMA: dict[str, Value] = {"general.architecture": "llama", "llama.block_count": 2, "llama.rope.freq_base": 10000.0}
+TENSORS: list[Tensor] = [("token_embd.weight", [256, 64], "Q8_0"), ("blk.0.attn_q.weight", [256, 256], "Q4_K")]
+
+
+def with_table(*rows: bytes, metadata: dict[str, str] | None = None) -> bytes:
+    """A header whose tensor table holds exactly these rows."""
+    entries = [entry(*item) for item in (metadata or {"general.architecture": "llama"}).items()]
+    return b"GGUF" + struct.pack("<IQQ", 3, len(rows), len(entries)) + b"".join(entries) + b"".join(rows)
+
+
+def outcome(data: bytes, file_bytes: int | None = None) -> Header | NeedMore | HeaderError:
+    """What a scan ends in, as a value; any other exception goes through."""
+    try:
+        return scan(data, file_bytes=file_bytes)
+    except (NeedMore, HeaderError) as end:
+        return end
+
+
+def refusal(data: bytes, file_bytes: int | None = None) -> HeaderError:
+    """The error that these bytes end in."""
+    with pytest.raises(HeaderError) as caught:
+        scan(data, file_bytes=len(data) if file_bytes is None else file_bytes)
+    return caught.value
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_F1_versions_2_and_3_are_read(version: int) -> None:
+    """Metadata, tensors with their sizes, and where the data begins."""
+    data = build_header({**LLAMA, "x.list": [1, 2, 3], "x.names": ["a", "b"], "x.on": True}, TENSORS, version=version)
+    header = scan(data, file_bytes=data_end(data, TENSORS))
+    assert header.version == version
+    assert header.metadata["llama.block_count"] == 2
+    assert header.metadata["x.list"] == (1, 2, 3)
+    assert header.metadata["x.names"] == ("a", "b")
+    assert header.metadata["x.on"] is True
+    assert [(tensor.name, tensor.shape, tensor.size_bytes) for tensor in header.tensors] == [
+        ("token_embd.weight", (256, 64), 256 // 32 * 34 * 64),
+        ("blk.0.attn_q.weight", (256, 256), 144 * 256),
+    ]
+    assert header.tensors[1].offset == header.tensors[0].size_bytes
+    assert header.data_offset == len(data)
+    assert header.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"GGUF" + struct.pack(">IQQ", 3, 1, 1), "big-endian GGUF is not supported by this host"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 1, 1), "GGUF version 1 is not supported"),
+        (b"GGUF" + struct.pack("<IQQ", 99, 1, 1), "GGUF version 99 is not supported"),
+        (b"GGUF" + struct.pack("<IQQ", 0, 1, 1), "GGUF version 0 is not supported"),
+        (b"tjgg" + bytes(20), "not a GGUF file (it begins with b'tjgg')"),
+        (b"PK", "not a GGUF file"),
+    ],
+)
+def test_F1_other_byte_orders_versions_and_formats_are_refused_by_name(data: bytes, words: str) -> None:
+    """The sentence says which of them it is."""
+    assert words in str(refusal(data))
+
+
+def test_a_prefix_asks_for_more_until_it_is_enough() -> None:
+    """Reading what is asked for, and no more, ends at the header's end in a few steps."""
+    data = build_header({**LLAMA, "tokenizer.ggml.tokens": [f"token {i}" for i in range(3000)]}, TENSORS) + bytes(4096)
+    whole = scan(data)
+    have, steps = 0, 0
+    while isinstance(more := outcome(data[:have]), NeedMore):
+        assert have < more.bytes_needed <= whole.data_offset
+        have, steps = max(more.bytes_needed, 2 * have), steps + 1
+    assert steps < 20
+    assert more == whole
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "words"),
+    [
+        (text("w") + struct.pack("<I", 0) + bytes(12), "tensor 'w', dimensions", "0 dimensions"),
+        (text("w") + struct.pack("<I", 99) + bytes(99 * 8 + 12), "tensor 'w', dimensions", "99 dimensions"),
+        (tensor_row("w", [0, 4], 0, 0), "tensor 'w', shape", "no values"),
+        (tensor_row("w", [2**40, 2**40], 0, 0), "tensor 'w', shape", "too many values"),
+        (tensor_row("w", [33], 8, 0), "tensor 'w', shape", "no multiple of Q8_0's 32"),
+        (tensor_row("w", [32], 0, 7), "tensor 'w', offset", "no multiple of the alignment"),
+        (tensor_row("w", [32], 0, 2**40), "tensor 'w', offset", "reach over the end of the file"),
+        (tensor_row("w", [2**30], 0, 0), "tensor 'w', offset", "reach over the end of the file"),
+        (struct.pack("<Q", 2**63) + bytes(40), "tensor 0", "claims 9223372036854775808 bytes"),
+        (struct.pack("<Q", 2) + b"\xff\xfe" + bytes(40), "tensor 0", "not UTF-8"),
+    ],
+)
+def test_F4_a_hostile_tensor_table_is_refused_by_tensor_and_field(row: bytes, field: str, words: str) -> None:
+    """One fault in 200 bytes: the error names the tensor, the field and the place."""
+    error = refusal(with_table(row))
+    assert error.field == field
+    assert words in error.message
+    assert error.offset >= 24
+
+
+def test_F4_tensors_that_overlap_or_share_a_name_are_refused() -> None:
+    """No two tensors over the same bytes, no two of one name."""
+    overlap = with_table(tensor_row("a", [64], 0, 0), tensor_row("b", [64], 0, 32)) + bytes(1024)
+    assert "reach over the next tensor" in str(refusal(overlap))
+    twins = with_table(tensor_row("a", [8], 0, 0), tensor_row("a", [8], 0, 32)) + bytes(1024)
+    assert "tensor 'a'" in str(refusal(twins))
+    assert "appears twice" in str(refusal(twins))
+
+
+ARRAY = text("k") + struct.pack("<I", 9)
+STRING = text("k") + struct.pack("<I", 8)
+
+
+@pytest.mark.parametrize("file_bytes", [200, None], ids=["size known", "size unknown"])
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**40), "1099511627776 is implausible"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2**40, 1), "1099511627776 is implausible"),
+        (STRING + struct.pack("<Q", 2**62), "4611686018427387904 bytes"),
+        (ARRAY + struct.pack("<IQ", 5, 2**50), "4503599627370496 bytes"),
+        (ARRAY + struct.pack("<IQ", 8, 2**50), "9007199254740992 bytes"),
+        (ARRAY + struct.pack("<IQ", 8, 1000) + struct.pack("<Q", 2**62) + bytes(9000), "4611686018427387904 bytes"),
+        (ARRAY + struct.pack("<IQ", 9, 1) * 1000, "arrays of arrays"),
+        (ARRAY + struct.pack("<IQ", 77, 1), "unknown array type 77"),
+        (text("k") + struct.pack("<I", 13) + bytes(8), "unknown value type 13"),
+        (text("k") + struct.pack("<I", 2**31) + bytes(8), "unknown value type"),
+    ],
+)
+def test_F5_huge_counts_are_refused_before_anything_is_made_of_them(
+    data: bytes, words: str, file_bytes: int | None
+) -> None:
+    """Each length is checked against what can be there first: nothing is allocated, nothing loops."""
+    if not data.startswith(b"GGUF"):
+        data = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + data
+    tracemalloc.start()
+    try:
+        with pytest.raises(HeaderError) as caught:
+            scan(data, file_bytes=None if file_bytes is None else max(len(data), file_bytes))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert words in str(caught.value)
+    assert peak < MIB
+
+
+def test_a_key_that_appears_twice_is_refused() -> None:
+    """What a second value would mean is anybody's guess."""
+    data = build_header([entry("a", 1), entry("a", 2)])
+    assert "metadata 'a'" in str(refusal(data))
+
+
+@pytest.mark.parametrize("alignment", [0, 3, "32", 2.0, True])
+def test_an_alignment_that_is_no_power_of_two_is_refused(alignment: object) -> None:
+    """It would move every tensor."""
+    assert isinstance(alignment, int | float | str)
+    data = build_header({"general.alignment": alignment}, TENSORS)
+    assert "general.alignment" in refusal(data, 10**6).field
+
+
+def test_a_file_that_is_not_complete_is_said_to_be_so() -> None:
+    """A download that stopped: the header is whole, the last tensor is not."""
+    data = build_header(LLAMA, TENSORS)
+    error = refusal(data, data_end(data, TENSORS) - 1024)
+    assert error.field == "tensor 'blk.0.attn_q.weight', offset"
+    assert "not complete" in error.message
+
+
+def test_F13_new_types_are_sized_and_unknown_ones_taken_from_the_offsets() -> None:
+    """MXFP4 is 17 bytes for 32 values; a type nobody knows yet ends where the next tensor begins."""
+    rows: list[Tensor] = [("a", [64, 4], "MXFP4"), ("b", [64, 4], 42), ("c", [64, 4], 99)]
+    data = build_header({"general.architecture": "llama"}, rows)
+    header = scan(data, file_bytes=data_end(data, rows))
+    assert [tensor.size_bytes for tensor in header.tensors] == [64 // 32 * 17 * 4, 256, 256]
+    assert len(header.notes) == 2
+    assert "'b' has the unknown type 42: taken as 256 bytes" in header.notes[0]
+    assert "'c' has the unknown type 99" in header.notes[1]
+
+
+def test_F13_an_unknown_type_at_the_end_of_a_file_of_unknown_length_is_taken_as_f16() -> None:
+    """The dear guess, and said so."""
+    data = build_header({"general.architecture": "llama"}, [("a", [64, 4], 42)])
+    header = scan(data)
+    assert header.tensors[0].size_bytes == 64 * 4 * 2
+    assert header.notes
+
+
+def vocabulary_header(entries: int) -> bytes:
+    """A header with the four lists of a tokenizer."""
+    tokens = [f"▁word{i}" for i in range(entries)]
+    tokens[7::5000] = ["x" * 300] * len(tokens[7::5000])
+    merges = [f"▁wo rd{i}" for i in range(entries)]
+    lists = {
+        "tokens": struct.pack("<IIQ", 9, 8, entries) + strings(tokens),
+        "merges": struct.pack("<IIQ", 9, 8, entries) + strings(merges),
+        "scores": struct.pack("<IIQ", 9, 6, entries) + bytes(4 * entries),
+        "token_type": struct.pack("<IIQ", 9, 5, entries) + bytes(4 * entries),
+    }
+    metadata = [entry("general.architecture", "llama")]
+    metadata += [text(f"tokenizer.ggml.{name}") + body for name, body in lists.items()]
+    return build_header(metadata, TENSORS)
+
+
+@pytest.mark.slow
+def test_F15_a_large_vocabulary_is_hopped_over() -> None:
+    """262,144 tokens with merges, scores and types: found, counted, and none of them built."""
+    data = vocabulary_header(262_144)
+    tracemalloc.start()
+    try:
+        header = scan(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MIB  # the mark is 20 MiB
+    assert header.metadata["tokenizer.ggml.tokens"] == SkippedArray("string", 262_144)
+    assert header.metadata["tokenizer.ggml.merges"] == SkippedArray("string", 262_144)
+    assert header.metadata["tokenizer.ggml.scores"] == SkippedArray("f32", 262_144)
+    assert header.metadata["tokenizer.ggml.token_type"] == SkippedArray("i32", 262_144)
+    assert header.data_offset == len(data)
+
+
+def test_F15_short_and_long_entries_are_hopped_over_alike() -> None:
+    """Entries of every length up to 400 bytes, in one list: the next key is found behind them."""
+    entries = ["y" * length for length in range(400)] * 2
+    data = build_header({"list": entries, "behind": 7})
+    assert scan(data).metadata == {"list": SkippedArray("string", 800), "behind": 7}
+
+
+@pytest.mark.parametrize("kind", [0, 4, 5, 10, 11, 12], ids=str)
+def test_F15_a_short_file_that_claims_a_long_list_is_refused_at_once(kind: int) -> None:
+    """A 100-byte file with ten million numbers: the claim is checked against the file."""
+    data = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + ARRAY + struct.pack("<IQ", kind, 10_000_000)
+    assert "but the file ends" in str(refusal(data, 100))
+
+
+def test_any_buffer_will_do() -> None:
+    """bytes, bytearray and memoryview read alike, and the buffer is given back."""
+    data = build_header(LLAMA, TENSORS)
+    growing = bytearray(data)
+    assert scan(growing) == scan(memoryview(data)) == scan(data)
+    growing += b"more"  # would raise if the scan still held the buffer
+    assert len(growing) == len(data) + 4
+
+
+SMALL = build_header({**LLAMA, "tokens": [f"t{i}" for i in range(300)], "few": ["a", "b"]}, TENSORS)
+VICTIMS = st.sampled_from([SMALL, build_header(LLAMA, TENSORS), min(real_headers().values(), key=len)])
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.slow
+@FUZZ
+@given(data=VICTIMS, cut=st.floats(0, 1), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 7)), max_size=8))
+def test_damage_ends_in_a_header_a_request_or_an_error(data: bytes, cut: float, flips: list[tuple[float, int]]) -> None:
+    """Cut anywhere, any bits flipped, with the file's size known or not: never another exception."""
+    damaged = bytearray(data[: int(cut * len(data))] if cut < 0.5 else data)
+    for where, bit in flips:
+        if damaged:
+            damaged[int(where * (len(damaged) - 1))] ^= 1 << bit
+    for file_bytes in (None, len(damaged), len(damaged) + 10**6):
+        end = outcome(bytes(damaged), file_bytes)
+        assert isinstance(end, Header | NeedMore | HeaderError)
+        if isinstance(end, NeedMore):
+            assert end.bytes_needed > len(damaged)
+            assert file_bytes is None or end.bytes_needed <= file_bytes
+        if isinstance(end, HeaderError):
+            assert end.message
+            assert end.offset >= 0
+
+
+@pytest.mark.slow
+@FUZZ
+@given(st.binary(max_size=300))
+def test_noise_after_the_magic_ends_the_same_way(noise: bytes) -> None:
+    """Any bytes behind a valid start."""
+    for data in (b"GGUF" + noise, b"GGUF\x03\0\0\0" + noise, b"GGUF" + struct.pack("<IQQ", 3, 2, 2) + noise):
+        assert isinstance(outcome(data, len(data)), Header | HeaderError) or len(data) < 24
+        assert isinstance(outcome(data), Header | NeedMore | HeaderError)
