@@ -18,6 +18,7 @@ ALONE_ROW, CHAT_ROW, BATCH_ROW, SETUP_ROW = "chat alone", "interactive", "batch"
 QUIET_SECONDS = 2.3
 """Longer than the cool-down after a chat, so that the embedding job is under way when the first person speaks."""
 
+BATCH_SECONDS = 0.1
 FIRST_CHAT_SECONDS = 0.3
 THINK_SECONDS = 0.3
 
@@ -30,8 +31,8 @@ class SetupFailure(Exception):
 class Plan:
     """What is asked of which models. `people` is at most the chat model's slots, so that a chat finds one free.
 
-    `patience_seconds` is how long low work may take after the last chat before the run is given up: a guess, a slow
-    machine takes 30 s.
+    `patience_seconds` is how long low work may take after the last chat before the run is given up: a guess, two slow
+    cores take 60 s.
     """
 
     chat_model: str
@@ -43,8 +44,8 @@ class Plan:
     chat_tokens: int = 24
     documents: int = 1000
     generations: int = 8
-    generation_tokens: int = 48
-    patience_seconds: float = 120.0
+    generation_tokens: int = 32
+    patience_seconds: float = 180.0
 
     @property
     def compared(self) -> tuple[int, ...]:
@@ -119,9 +120,10 @@ class MainJob:
     async def _mixed(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._embedding_job)
+            await trio.sleep(BATCH_SECONDS)
             for number in range(self.plan.generations):
                 nursery.start_soon(self._generation, number)
-            await trio.sleep(FIRST_CHAT_SECONDS)
+            await trio.sleep(FIRST_CHAT_SECONDS - BATCH_SECONDS)
             for person in range(self.plan.people):
                 nursery.start_soon(self._chat_until_over, person)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from loadtest.decisions import Line
+from loadtest.decisions import LOW_CLASSES, Line
 from loadtest.mainjob import ALONE_ROW, CHAT_ROW, MainJob, Result
 from loadtest.marks import overtaking
 from loadtest.report import row_of
@@ -39,9 +39,16 @@ def excerpts(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
         return
     first = lines.index(found.chats[0][0])
     yield lines[max(0, first - LINES_BEFORE) : first + LINES_AFTER]
-    ends = [place for place, line in enumerate(lines) if line.event == "complete" and line.job_class == "interactive"]
-    if ends and ends[-1] > first + LINES_AFTER:
-        yield lines[ends[-1] : ends[-1] + LINES_BEFORE + 1]
+    ends = [line for line in lines if line.event == "complete" and line.job_class == "interactive"]
+    after = (place for place, line in enumerate(lines) if ends and line.seq > ends[-1].seq and _goes_on(line))
+    resumed = next(after, None)
+    if resumed is not None:
+        yield (ends[-1], *lines[resumed : resumed + LINES_BEFORE])
+
+
+def _goes_on(line: Line) -> bool:
+    """Whether low work goes on with this line, other than by relief."""
+    return line.event == "dispatch" and line.job_class in LOW_CLASSES and not line.is_relief
 
 
 def closing_sentence(lines: Sequence[Line], result: Result) -> str:

@@ -1,6 +1,11 @@
 import json
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gridsched.cli import demo
@@ -37,3 +42,50 @@ def test_the_generated_configuration_is_one_the_server_takes(tmp_path: Path) -> 
     assert set(models) == {setting.chat, setting.batch, setting.embed}
     assert models[setting.chat].path == models[setting.batch].path
     assert models[setting.chat].parallel == 2
+
+
+@pytest.mark.slow
+def test_the_demo_on_simulated_hardware_shows_the_marks_keeps_its_server_and_ends_it() -> None:
+    """The whole of it: the marks, the table, a server that answers while it is kept, and nothing left after Ctrl-C."""
+    command = [sys.executable, "-m", "gridsched", "demo", "--sim", "--keep", "--seconds", "5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo_process:
+        try:
+            said = _read_until(demo_process, "The server stays up until Ctrl-C")
+            url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+            assert httpx.get(f"{url}/health", trust_env=False).json()["can_serve"] is True
+            demo_process.send_signal(signal.SIGINT)
+            code = demo_process.wait(60)
+        finally:
+            demo_process.kill()
+    assert said.count("  met     ") == 6, said
+    assert code == 0
+    assert re.search(r"^chat alone +10 +0 ", said, re.MULTILINE)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health", trust_env=False)
+
+
+@pytest.mark.slow
+def test_an_interrupted_demo_ends_its_server() -> None:
+    """Ctrl-C in the middle of the traffic."""
+    command = [sys.executable, "-m", "gridsched", "demo", "--sim"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo_process:
+        try:
+            said = _read_until(demo_process, "Server up at")
+            url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+            demo_process.send_signal(signal.SIGINT)
+            assert demo_process.wait(60) == 130
+        finally:
+            demo_process.kill()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health", trust_env=False)
+
+
+def _read_until(process: "subprocess.Popen[str]", words: str) -> str:
+    """What it prints, up to the line with these words."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if words in line:
+            return said
+    pytest.fail(said)

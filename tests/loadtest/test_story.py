@@ -4,25 +4,23 @@ from loadtest.mainjob import ALONE_ROW, CHAT_ROW, Result
 from tests.loadtest.lines import Log, good_log
 
 
-def test_the_excerpt_shows_the_chat_that_overtakes() -> None:
-    """From the job under way to what comes after the chat."""
-    (first,) = story.excerpts(good_log().lines)
+def test_the_excerpts_show_the_chat_that_overtakes_and_the_low_work_that_goes_on() -> None:
+    """From the job under way to the chat's life; then the last chat's end and the first step that is no relief."""
+    first, second = story.excerpts(good_log().lines)
     assert [(line.event, line.job) for line in first[:4]] == [
         ("enqueue", 1),
         ("dispatch", 1),
         ("enqueue", 2),
         ("dispatch", 2),
     ]
+    assert [(line.event, line.job, line.step) for line in second[:2]] == [("complete", 2, 0), ("dispatch", 1, 3)]
 
 
-def test_a_long_log_is_shown_again_where_the_low_work_goes_on() -> None:
-    """The end of the last chat and the step that follows it."""
-    log = Log().job("enqueue").job("dispatch", 1).at(0.3)
-    for number in range(2, 12):
-        log.chat("enqueue", number).chat("dispatch", number).chat("complete", number)
-    log.at(2.3).job("dispatch", 2)
-    _, second = story.excerpts(log.lines)
-    assert [line.event for line in second] == ["complete", "dispatch"]
+def test_low_work_that_never_goes_on_is_not_shown() -> None:
+    """Relief steps are no return to normal."""
+    log = Log().job("enqueue").job("dispatch", 1).at(0.3).chat("enqueue", 2).chat("dispatch", 2)
+    log.at(1.0).chat("complete", 2).job("dispatch", 2, rule="S5")
+    assert len(list(story.excerpts(log.lines))) == 1
 
 
 def test_without_an_overtaking_there_is_nothing_to_show() -> None:
