@@ -7,7 +7,16 @@ the scheduler's own books, so that a mistake there cannot hide here. It judges n
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gridsched.core.commands import ArmTimer, Command, GrantStep, RejectJob, StartInstance, StopInstance
+from gridsched.core.commands import (
+    ArmTimer,
+    Command,
+    Grant,
+    GrantStep,
+    KeepMeasurement,
+    RejectJob,
+    StartInstance,
+    StopInstance,
+)
 from gridsched.core.events import (
     DeviceRead,
     DevicesChanged,
@@ -27,7 +36,7 @@ from gridsched.core.events import (
 )
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, OutcomeKind
-from gridsched.core.model import DeviceSpec, ModelSpec
+from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
 
 LONG_AGO = float("-inf")
@@ -67,11 +76,13 @@ class GrantNote:
 
 @dataclass(slots=True, eq=False)
 class InstanceNote:
-    """A process from its start until its memory is back. `for_class`: the highest class that waited for it then."""
+    """A process from its start until its memory is back. `for_class`: the highest class that waited for it then.
+    `need` is what was to be reserved for it, `held` what the last reading of each device says it holds."""
 
     start: StartInstance
     started_at: float
     for_class: JobClass | None
+    need: dict[DeviceName, int]
     state: str = "starting"  # starting, ready, stopping, exited
     ready_at: float = LONG_AGO
     stopped_at: float = LONG_AGO
@@ -94,7 +105,7 @@ class InstanceNote:
 
     def needs(self, device: DeviceName) -> int:
         """What was reserved for it on a device."""
-        return dict(self.start.option.need_bytes).get(device, 0)
+        return self.need.get(device, 0)
 
 
 class Book:
@@ -112,6 +123,7 @@ class Book:
         self.readings: dict[DeviceName, DeviceRead] = {}
         self.tail_from: dict[DeviceName, float] = {}
         self.failed_at: dict[ModelName, float] = {}
+        self.measured: dict[str, tuple[int, ...]] = {}
         self.shrunk_at = LONG_AGO
         self.timer_at: float | None = None
         self.draining = False
@@ -127,13 +139,24 @@ class Book:
         return (one for one in self.instances.values() if one.state != "exited")
 
     def instance_of(self, model: ModelName) -> InstanceNote | None:
-        """The living process of a model, if there is one."""
-        return next((one for one in self.living() if one.model == model), None)
+        """The living process of a model, if there is one that has not been given up."""
+        return next((one for one in self.living() if one.model == model and not self.lost(one)), None)
 
     def open_instance(self, model: ModelName) -> InstanceNote | None:
         """A ready process of a model that nobody has a reason to spare."""
         one = self.instance_of(model)
         return one if one is not None and one.state == "ready" and not one.suspect else None
+
+    def need_of(self, option: LaunchOption) -> dict[DeviceName, int]:
+        """Bytes that a launch takes: as measured in this run, as measured before, or as estimated (L2)."""
+        if option.key in self.measured:
+            return dict(zip(option.devices, self.measured[option.key], strict=True))
+        return dict(option.need_bytes)
+
+    def lost(self, one: InstanceNote) -> bool:
+        """Whether a process that was told to stop is overdue and given up (L5)."""
+        grace = self.policy.stop_grace_seconds + self.policy.release_timeout_seconds
+        return one.state in ("stopping", "exited") and self.now >= one.stopped_at + grace - 1e-6
 
     def starved_for(self, note: JobNote) -> float:
         """Seconds without progress."""
@@ -170,7 +193,7 @@ class Book:
             case JobSubmitted(job):
                 self.jobs[job.id] = JobNote(job, self.now, self.now)
             case JobAbandoned(job_id):
-                self._close(job_id, "abandoned")
+                self._abandon(job_id)
             case GrantReturned(grant_id):
                 self._end_step(grant_id, None, settled=True, over="returned")
             case StepEnded(grant_id, outcome):
@@ -225,6 +248,13 @@ class Book:
         if settled:
             self._free_slot(grant_id)
 
+    def _abandon(self, job_id: JobId) -> None:
+        """The client has left. If that crossed a grant on its way, the grant never was taken and its slot is free."""
+        note = self.jobs.get(job_id)
+        if note is not None and note.grant is not None:
+            self._end_step(note.grant.id, None, settled=True)
+        self._close(job_id, "abandoned")
+
     def _mark_use(self, instance: InstanceNote, note: JobNote) -> None:
         """A step that ran has ended: the tail and the last use begin now."""
         instance.used_at = self.now
@@ -266,19 +296,15 @@ class Book:
         """Note what the scheduler has asked for."""
         match command:
             case GrantStep(grant):
-                job, instance = self.jobs.get(grant.job_id), self.instances.get(grant.instance_id)
-                if job is not None and instance is not None:
-                    note = GrantNote(grant.id, job, instance, grant.step, self.now)
-                    job.grant = self.grants[grant.id] = instance.slots[grant.id] = note
-                    job.first_granted_at = self.now if job.first_granted_at is None else job.first_granted_at
-                    instance.used_at = self.now
-                    if not job.job.job_class.is_low:
-                        instance.chatted_at = self.now
+                self._note_grant(grant)
             case RejectJob(job_id, rejection):
                 self._close(job_id, rejection.code.value)
-            case StartInstance(instance_id, model):
+            case StartInstance(instance_id, model, option):
                 wanted = [note.job.job_class for note in self.waiting() if note.job.model == model]
-                self.instances[instance_id] = InstanceNote(command, self.now, min(wanted, default=None))
+                for_class = min(wanted, default=None)
+                self.instances[instance_id] = InstanceNote(command, self.now, for_class, self.need_of(option))
+            case KeepMeasurement(_, key, measured):
+                self.measured[key] = measured
             case StopInstance(instance_id):
                 if one := self.instances.get(instance_id):
                     if one.state != "exited":
@@ -288,3 +314,14 @@ class Book:
                 self.timer_at = at
             case _:
                 pass
+
+    def _note_grant(self, grant: Grant) -> None:
+        job, instance = self.jobs.get(grant.job_id), self.instances.get(grant.instance_id)
+        if job is None or instance is None:
+            return
+        note = GrantNote(grant.id, job, instance, grant.step, self.now)
+        job.grant = self.grants[grant.id] = instance.slots[grant.id] = note
+        job.first_granted_at = self.now if job.first_granted_at is None else job.first_granted_at
+        instance.used_at = self.now
+        if not job.job.job_class.is_low:
+            instance.chatted_at = self.now

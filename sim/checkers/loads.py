@@ -2,7 +2,6 @@
 
 from gridsched.core.commands import Command, StartInstance, StopInstance
 from gridsched.core.ids import DeviceName
-from gridsched.core.job import JobClass
 from sim.checkers.book import LONG_AGO, InstanceNote, JobNote
 from sim.checkers.checker import Checker
 
@@ -35,12 +34,17 @@ class Loads(Checker):
             self.broken("S9", f"{start.model} is loaded although nobody waits who may cause a load")
         low = all(note.job.job_class.is_low for note in loaders)
         loading = [one for one in self.book.living() if one.state == "starting"]
-        same = [one for one in loading if self._is_low(one) == low and (one.for_class or JobClass.BATCH).is_low == low]
+        same = [one for one in loading if self._is_low(one) == low and self._began_low(one) == low]
         if same:
             kind = "low" if low else "interactive"
             self.broken("L6", f"a second {kind} load begins ({start.model}) while {same[0].model} is loading")
         if low:
             self._judge_low_start(start)
+
+    @staticmethod
+    def _began_low(one: InstanceNote) -> bool:
+        """Whether no chat waited when the load began."""
+        return one.for_class is None or one.for_class.is_low
 
     def _is_low(self, one: InstanceNote) -> bool:
         """Whether no chat waits for a load."""
@@ -48,13 +52,13 @@ class Loads(Checker):
 
     def _judge_low_start(self, start: StartInstance) -> None:
         """S6a: a low load leaves what a chat could load with, where it could at this moment."""
-        taken = dict(start.option.need_bytes)
+        taken = self.book.need_of(start.option)
         for note in self.book.waiting():
             spec = self.book.models.get(note.job.model)
             if note.job.job_class.is_low or note.job.warm_only or spec is None or self.book.instance_of(spec.name):
                 continue
-            fits = [option for option in spec.options if self._fits(dict(option.need_bytes), {})]
-            after = [option for option in spec.options if self._fits(dict(option.need_bytes), taken)]
+            fits = [option for option in spec.options if self._fits(self.book.need_of(option), {})]
+            after = [option for option in spec.options if self._fits(self.book.need_of(option), taken)]
             if fits and not after:
                 self.broken("S6a", f"low load of {start.model} takes what chat {note.job.id} needs for {spec.name}")
 
@@ -89,7 +93,7 @@ class Loads(Checker):
             return
         if any(self._free(device) < 0 for device in self.book.devices):
             return
-        if any(self._fits(dict(option.need_bytes), {}) for option in spec.options):
+        if any(self._fits(self.book.need_of(option), {}) for option in spec.options):
             self.broken("S2", f"job {first.job.id} is first, {spec.name} fits, nothing is loading, and no load begins")
 
     def _chat_near(self, note: JobNote) -> bool:
@@ -142,5 +146,5 @@ class Loads(Checker):
         if self.book.now - one.chatted_at < self.book.policy.hot_window_seconds - CLOSE:
             self.broken("R1", f"{name} is hot and stopped for low work")
         young = self.book.now - one.ready_at < self.book.policy.min_residency_seconds - CLOSE
-        if young and wanting and (one.for_class or JobClass.BATCH).is_low and one.ready_at > LONG_AGO:
+        if young and wanting and self._began_low(one) and one.ready_at > LONG_AGO:
             self.broken("R4a", f"{name} is stopped for low work {self.book.now - one.ready_at:.1f}s after its load")

@@ -17,7 +17,7 @@ class Memory(Checker):
             self.broken("L1", f"instance {command.instance_id} is started twice")
         if spec is None or command.option.key not in {option.key for option in spec.options}:
             self.broken("L1", f"{command.model} is started with an option that its ladder has not")
-        for device, need in command.option.need_bytes:
+        for device, need in self.book.need_of(command.option).items():
             self._judge(command, device, need)
 
     def _judge(self, command: StartInstance, device: DeviceName, need: int) -> None:

@@ -158,6 +158,15 @@ def test_S6_a_slot_is_free_once_it_has_settled() -> None:
     assert tape.rules == set()
 
 
+def test_S6_a_grant_that_crossed_its_client_going_away_frees_its_slot() -> None:
+    """The client left while the grant was on its way: it counts as returned."""
+    tape = Tape(model("a", parallel=1), model("b"))
+    tape.ready(1, "a", job(1))
+    tape.hear(JobAbandoned(JobId(1)))
+    tape.hear(JobSubmitted(job(2)), grant(job(2), 1))
+    assert tape.rules == set()
+
+
 def test_S6_a_grant_on_a_process_that_is_not_ready() -> None:
     """Still starting, and one that nobody knows."""
     tape = Tape()
