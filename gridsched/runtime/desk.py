@@ -139,6 +139,11 @@ class Desk:
         if ticket := self._tickets.get(job_id):
             ticket.deliver(answer)
 
+    def job(self, job_id: JobId) -> Job | None:
+        """The job behind an open ticket."""
+        ticket = self._tickets.get(job_id)
+        return ticket.job if ticket is not None else None
+
     def close(self) -> None:
         """From now on every ticket is born with a rejection (P8)."""
         self._closed = True

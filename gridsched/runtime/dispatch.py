@@ -4,7 +4,7 @@ Owns one task for each process (its whole life, then the proof that its memory i
 abandoned step may still hold. Must never decide: what comes of a command goes back as an event.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
@@ -25,9 +25,9 @@ from gridsched.core.commands import (
     StopInstance,
 )
 from gridsched.core.events import SlotSettled
-from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
-from gridsched.ports import Catalog, DeviceMonitor, Engine, Post, Store, Upstream, UpstreamFailure
+from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Post, Store, Upstream, UpstreamFailure
 from gridsched.runtime.decisions import DecisionLog
 from gridsched.runtime.desk import Desk
 
@@ -71,7 +71,7 @@ class Dispatch:
             case GrantStep(grant):
                 self._desk.deliver(grant.job_id, grant)
             case RejectJob(job_id, rejection):
-                self._desk.deliver(job_id, self._with_largest_fit(rejection))
+                self._desk.deliver(job_id, self._with_largest_fit(job_id, rejection))
             case StartInstance():
                 self._living.add(command.instance_id)
                 self._nursery.start_soon(self._life, command, name=f"instance {command.instance_id} {command.model}")
@@ -140,15 +140,24 @@ class Dispatch:
 
     # --- refusals ---------------------------------------------------------------------------------------------------
 
-    def _with_largest_fit(self, rejection: Rejection) -> Rejection:
+    def _with_largest_fit(self, job_id: JobId, rejection: Rejection) -> Rejection:
         """L7: a refusal for memory says what would fit. The core knows rungs; the planner knows the whole ladder."""
-        if rejection.code is not RejectionCode.INSUFFICIENT_VRAM:
+        job = self._desk.job(job_id)
+        per_device = rejection.detail.get("per_device")
+        if rejection.code is not RejectionCode.INSUFFICIENT_VRAM or job is None or not isinstance(per_device, list):
             return rejection
-        detail = dict(rejection.detail)
-        model, per_device = detail.get("model"), detail.get("per_device")
-        if not isinstance(model, str) or not isinstance(per_device, Mapping):
-            return rejection
-        usable = {DeviceName(name): int(part["available_bytes"]) for name, part in per_device.items()}
-        fit = self.catalog.largest_fit(ModelName(model), usable)
-        detail |= {"max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}
+        usable = {DeviceName(row["device"]): int(row["available_bytes"]) for row in per_device}
+        fit = self.catalog.largest_fit(job.model, usable)
+        detail = {**rejection.detail, "max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}
+        suggestions = detail.get("suggestions")
+        if isinstance(suggestions, list):
+            detail["suggestions"] = [*suggestions, *_smaller(job.model, fit)]
         return replace(rejection, detail=detail)
+
+
+def _smaller(model: ModelName, fit: LargestFit) -> Iterator[str]:
+    """What a person could set so that the model fits into what there is."""
+    if fit.ctx_size:
+        yield f"Set models.{model}.ctx_size to at most {fit.ctx_size}"
+    if fit.parallel:
+        yield f"Set models.{model}.parallel to at most {fit.parallel}"

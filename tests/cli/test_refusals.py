@@ -121,9 +121,8 @@ def big_model() -> bytes:
         "llama.attention.head_count": 32,
         "tokenizer.chat_template": "x",
     }
-    return build_header(
-        metadata, [("token_embd.weight", (4096, 1 << 21), 0), ("blk.0.ffn_up.weight", (4096, 1 << 19), 0)]
-    )
+    tensors = [("token_embd.weight", (4096, 1 << 21), "F32"), ("blk.0.ffn_up.weight", (4096, 1 << 19), "F32")]
+    return build_header(metadata, tensors)
 
 
 def test_L7_a_model_that_can_never_fit_is_507_with_the_arithmetic(tmp_path: Path) -> None:
