@@ -145,7 +145,7 @@ def engine() -> FoundEngine:
     """The real engine, where one runs."""
     found = find_engine()
     if not found.info.ok:
-        pytest.skip(found.info.problem)
+        pytest.skip(reason=found.info.problem)
     return found
 
 
