@@ -24,12 +24,28 @@ ENCODERS = frozenset(
     )
 )
 """Architectures that turn a text into vectors: no cache, no logits, all of an input in one micro-batch."""
-_WITHOUT_CACHE = ENCODERS | {"dream", "llada", "llada-moe", "rnd1"}  # diffusion models keep none either (llama_model)
+_WITHOUT_CACHE = ENCODERS | {"dream", "llada", "llada-moe", "rnd1", "clef", "wavtokenizer-dec"}  # llama_model's list
 _ALL_RECURRENT = frozenset(("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"))
 _INTERVAL_HYBRIDS = frozenset(("qwen3next", "qwen35", "qwen35moe"))  # full attention on every n-th layer only
-_NO_KV_HEADS_HYBRIDS = frozenset(("granitehybrid", "jamba", "lfm2", "lfm2moe", "plamo2", "kimi-linear"))
-_WINDOW_PERIODS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gemma4": 6, "gpt-oss": 2, "cohere2": 4}
-"""Architectures whose window the engine honours: one layer in so many is full, unless the header has a pattern."""
+_NO_KV_HEADS_HYBRIDS = frozenset(
+    ("granitehybrid", "jamba", "lfm2", "lfm2moe", "plamo2", "kimi-linear", "kimi-k3", "bailingmoe3", "glm5-next")
+)
+_WINDOW_PERIODS = {
+    name: period
+    for period, names in {
+        2: "gemma2 gpt-oss",
+        4: "cohere2 cohere2moe olmo2 exaone-moe afmoe mellum laguna muse-glimmer",
+        5: "gemma3n",
+        6: "gemma3",
+        8: "plamo3",
+        1: "gemma4 mimo2 step35",
+    }.items()
+    for name in names.split()
+}
+"""Architectures whose window the engine honours: one layer in so many is full, unless the header has a pattern (as it
+must where all of them would be)."""
+_FULL_LAYER_FIRST = frozenset(("cohere2moe", "laguna"))  # of each period; elsewhere it is the last
+_DEFAULT_WINDOWS = {"gemma2": 4096}  # where the header does not say
 _GEMMA3N_OWN_CACHES = 20  # llama.cpp's loader has it as a constant: layers 0 to 19 keep caches, the rest reuse them
 _REPACKED = frozenset(("Q2_K", "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"))
 """Types that ggml lays out anew for x86 processors (ggml-cpu/repack), in memory beside the mapped file."""
@@ -123,30 +139,30 @@ class Geometry:
     """
 
     architecture: str
-    blocks: int
-    draft_blocks: int
-    embedding_length: int
-    feed_forward_length: int
-    layers: tuple[Layer, ...]
-    window: int
-    mla: bool
-    experts: Experts
-    state_space: StateSpace
-    state_bytes: int
-    altup_inputs: int
-    per_layer_embedding_length: int
-    vocab_size: int
-    context_train: int
-    tied_output: bool
-    pooling: str | None
-    causal: bool
-    has_chat_template: bool
-    is_encoder: bool
-    is_reranker: bool
-    is_projector: bool
-    has_cache: bool
-    weights: tuple[Weight, ...]
-    notes: tuple[str, ...]
+    blocks: int = 0
+    draft_blocks: int = 0
+    embedding_length: int = 0
+    feed_forward_length: int = 0
+    layers: tuple[Layer, ...] = ()
+    window: int = 0
+    mla: bool = False
+    experts: Experts = Experts()
+    state_space: StateSpace = StateSpace()
+    state_bytes: int = 0
+    altup_inputs: int = 1
+    per_layer_embedding_length: int = 0
+    vocab_size: int = 0
+    context_train: int = 0
+    tied_output: bool = False
+    pooling: str | None = None
+    causal: bool = False
+    has_chat_template: bool = False
+    is_encoder: bool = False
+    is_reranker: bool = False
+    is_projector: bool = False
+    has_cache: bool = False
+    weights: tuple[Weight, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_embedding(self) -> bool:
@@ -170,7 +186,9 @@ class Geometry:
         _check_split(keys, len(tensors), 1 + len(shards))
         projector = keys.architecture == "clip" or keys.text("general.type") == "mmproj"
         if projector:
-            return _projector(cls, keys, tensors, tuple(notes))
+            # What it needs beside its weights is a constant of `footprint`.
+            weights = tuple(map(_weight, tensors))
+            return cls(keys.architecture, is_projector=True, weights=weights, notes=tuple(notes))
         return _model(cls, keys, tensors, notes)
 
 
@@ -238,6 +256,8 @@ def _model(cls: type[Geometry], keys: _Keys, tensors: list[TensorInfo], notes: l
     encoder = architecture in ENCODERS
     has_cache = architecture not in _WITHOUT_CACHE
     layers = _layers(keys, total, blocks, has_cache)
+    if has_cache and not any(layer.recurrent or layer.cache_source is not None for layer in layers):
+        raise GeometryError(f"{architecture}.attention.head_count", "no layer has heads: its cache cannot be planned")
     return cls(
         architecture=architecture,
         blocks=blocks,
@@ -245,7 +265,7 @@ def _model(cls: type[Geometry], keys: _Keys, tensors: list[TensorInfo], notes: l
         embedding_length=keys.number("embedding_length"),
         feed_forward_length=keys.number("feed_forward_length", 0),
         layers=layers,
-        window=keys.number("attention.sliding_window", 0) if any(layer.window for layer in layers) else 0,
+        window=_window(keys) if any(layer.window for layer in layers) else 0,
         mla=bool(keys.number("attention.key_length_mla", 0)),
         experts=_experts(keys),
         state_space=_state_space(keys),
@@ -260,48 +280,16 @@ def _model(cls: type[Geometry], keys: _Keys, tensors: list[TensorInfo], notes: l
         has_chat_template="tokenizer.chat_template" in keys.metadata,
         is_encoder=encoder,
         is_reranker=pooling == "rank" or "cls.output.weight" in names,
-        is_projector=False,
         has_cache=has_cache,
         weights=tuple(map(_weight, tensors)),
         notes=(*notes, *_doubts(keys)),
     )
 
 
-def _projector(cls: type[Geometry], keys: _Keys, tensors: list[TensorInfo], notes: tuple[str, ...]) -> Geometry:
-    """A multimodal projector: weights only; what else it needs is a constant of `footprint`."""
-    return cls(
-        architecture=keys.architecture,
-        blocks=0,
-        draft_blocks=0,
-        embedding_length=0,
-        feed_forward_length=0,
-        layers=(),
-        window=0,
-        mla=False,
-        experts=Experts(),
-        state_space=StateSpace(),
-        state_bytes=0,
-        altup_inputs=1,
-        per_layer_embedding_length=0,
-        vocab_size=0,
-        context_train=0,
-        tied_output=False,
-        pooling=None,
-        causal=False,
-        has_chat_template=False,
-        is_encoder=False,
-        is_reranker=False,
-        is_projector=True,
-        has_cache=False,
-        weights=tuple(map(_weight, tensors)),
-        notes=notes,
-    )
-
-
 def _doubts(keys: _Keys) -> tuple[str, ...]:
     """What the tables do not know about this architecture, as notes: the estimate is then the dearer one."""
-    window = keys.number("attention.sliding_window", 0)
-    if window and keys.architecture not in _WINDOW_PERIODS:
+    window = _window(keys)
+    if window and keys.architecture not in _WINDOW_PERIODS and keys.architecture not in _WITHOUT_CACHE:
         return (f"the window of {window} tokens is not counted on for {keys.architecture}: full cache on every layer",)
     return ()
 
@@ -338,13 +326,24 @@ def _layers(keys: _Keys, total: int, blocks: int, has_cache: bool) -> tuple[Laye
 
 
 def _keeps_cache(keys: _Keys, recurrent: bool) -> bool:
-    """Falcon-H1 has a cache and a state on the same layer; everywhere else it is one or the other."""
-    return not recurrent or keys.architecture == "falcon-h1"
+    """Falcon-H1 has a cache and a state on the same layer, and so may what is not known; else it is one of the two."""
+    return not recurrent or keys.architecture == "falcon-h1" or _is_unknown_hybrid(keys)
+
+
+def _is_unknown_hybrid(keys: _Keys) -> bool:
+    """An architecture that has a recurrent state by its header, and is in none of the tables."""
+    known = _ALL_RECURRENT | _INTERVAL_HYBRIDS | _NO_KV_HEADS_HYBRIDS
+    is_known = keys.architecture in known or keys.architecture.startswith(("falcon-h1", "nemotron_h"))
+    return not is_known and _state_bytes(keys) > 0
+
+
+def _window(keys: _Keys) -> int:
+    return keys.number("attention.sliding_window", _DEFAULT_WINDOWS.get(keys.architecture, 0))
 
 
 def _window_layers(keys: _Keys, total: int, blocks: int) -> tuple[bool, ...]:
     period = _WINDOW_PERIODS.get(keys.architecture)
-    if period is None or not keys.number("attention.sliding_window", 0):
+    if period is None or not _window(keys):
         return (False,) * total
     pattern = keys.raw("attention.sliding_window_pattern")
     if isinstance(pattern, tuple):
@@ -356,14 +355,18 @@ def _window_layers(keys: _Keys, total: int, blocks: int) -> tuple[bool, ...]:
         return tuple(index < blocks and bool(pattern[index]) for index in range(total))
     if isinstance(pattern, int) and pattern > 0:
         period = int(pattern)
-    return tuple(index < blocks and index % period < period - 1 for index in range(total))
+    full = 0 if keys.architecture in _FULL_LAYER_FIRST else period - 1
+    return tuple(index < blocks and index % period != full for index in range(total))
 
 
 def _recurrent_layers(keys: _Keys, kv_heads: tuple[int, ...], total: int, blocks: int) -> tuple[bool, ...]:
     architecture = keys.architecture
-    if architecture in _ALL_RECURRENT or architecture == "falcon-h1":
+    if architecture in _ALL_RECURRENT or architecture == "falcon-h1" or _is_unknown_hybrid(keys):
         return (True,) * blocks + (False,) * (total - blocks)
     if architecture in _INTERVAL_HYBRIDS:
+        listed = keys.raw("attention.recurrent_layers")
+        if isinstance(listed, tuple) and len(listed) >= blocks:
+            return tuple(index < blocks and bool(listed[index]) for index in range(total))
         interval = max(keys.number("full_attention_interval", 4), 1)
         return tuple(index < blocks and (index + 1) % interval != 0 for index in range(total))
     if architecture in _NO_KV_HEADS_HYBRIDS:
@@ -410,11 +413,14 @@ def _state_space(keys: _Keys) -> StateSpace:
 def _state_bytes(keys: _Keys) -> int:
     """One recurrent layer's state for one sequence, always f32: what its convolution remembers and its state proper."""
     width = keys.number("embedding_length")
-    if keys.architecture.startswith(("rwkv", "arwkv")):
-        return 4 * (keys.number("token_shift_count", 2) * width + width * keys.number("wkv.head_size", 64))
+    if head := keys.number("wkv.head_size", 0):
+        return 4 * (keys.number("token_shift_count", 2) * width + width * head)
     if short := keys.number("shortconv.l_cache", 0):
         return 4 * (short - 1) * width
     space = _state_space(keys)
+    if head := keys.number("kda.head_dim", 0):
+        heads = keys.number("attention.head_count")
+        return 4 * heads * head * (3 * ((space.conv or 4) - 1) + head)
     return 4 * (max(space.conv - 1, 0) * space.conv_width + space.state * space.inner)
 
 

@@ -14,6 +14,14 @@ from tests.support.gguf_header import Value, build_header
 from tests.vram.models import CARD, model, real
 
 
+MINIMAL: dict[str, Value] = {
+    "general.architecture": "llama",
+    "llama.block_count": 1,
+    "llama.embedding_length": 64,
+    "llama.attention.head_count": 1,
+}
+
+
 def outcome(header: bytes) -> Geometry | GeometryError:
     """What planning from a header ends in, as a value; any other exception goes through."""
     try:
@@ -42,7 +50,7 @@ def test_what_a_model_is_for_is_read_from_the_header() -> None:
 
 def test_a_chat_template_is_seen_not_read() -> None:
     """Its presence says that the model chats."""
-    keys: dict[str, Value] = {"general.architecture": "llama", "llama.block_count": 1, "llama.embedding_length": 8}
+    keys = {**MINIMAL, "llama.embedding_length": 8}
     assert not Geometry.from_header(scan(build_header(keys))).has_chat_template
     keys["tokenizer.chat_template"] = "{{ x }}"
     assert Geometry.from_header(scan(build_header(keys))).has_chat_template
@@ -60,7 +68,7 @@ def test_F7_a_projector_is_known_as_such(keys: dict[str, Value]) -> None:
 
 def test_the_vocabulary_is_counted_from_the_token_list_first() -> None:
     """The list is what the engine counts; then the key; then the table's rows."""
-    keys: dict[str, Value] = {"general.architecture": "llama", "llama.block_count": 1, "llama.embedding_length": 32}
+    keys = {**MINIMAL, "llama.embedding_length": 32}
     table = [("token_embd.weight", [32, 500], "F16")]
     assert Geometry.from_header(scan(build_header(keys, table))).vocab_size == 500
     keys["llama.vocab_size"] = 400
@@ -79,6 +87,7 @@ def test_the_vocabulary_is_counted_from_the_token_list_first() -> None:
         ({"general.architecture": "llama", "llama.block_count": 2**31}, "llama.block_count", "implausible"),
         ({"general.architecture": "llama", "llama.block_count": "32"}, "llama.block_count", "'32' is not a count"),
         ({"general.architecture": "llama", "llama.block_count": 4}, "llama.embedding_length", "is missing"),
+        ({**MINIMAL, "llama.attention.head_count": 0}, "llama.attention.head_count", "no layer has heads"),
         (
             {
                 "general.architecture": "llama",
@@ -116,9 +125,50 @@ def test_an_unknown_architecture_with_a_window_is_charged_the_dear_way() -> None
     assert "full cache on every layer" in geometry.notes[0]
 
 
+def test_an_unknown_hybrid_is_charged_a_cache_and_a_state_on_every_layer() -> None:
+    """The header speaks of a recurrent state, and no table says where."""
+    geometry = model(
+        "newhybrid",
+        block_count=4,
+        embedding_length=64,
+        attention__head_count=4,
+        ssm__inner_size=128,
+        ssm__state_size=16,
+    )
+    assert all(layer.recurrent and layer.cache_source == index for index, layer in enumerate(geometry.layers))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "full"), [("olmo2", [3, 7]), ("laguna", [0, 4]), ("plamo3", [7]), ("gemma2", [1, 3, 5, 7])]
+)
+def test_the_full_layer_of_a_period_is_where_the_architecture_has_it(architecture: str, full: list[int]) -> None:
+    """The last of each period, or the first."""
+    keys: dict[str, Value] = {"block_count": 8, "embedding_length": 64, "attention__head_count": 4}
+    geometry = model(architecture, (), **keys, attention__sliding_window=512)
+    assert [index for index, layer in enumerate(geometry.layers) if not layer.window] == full
+
+
+def test_a_list_of_recurrent_layers_beats_the_interval() -> None:
+    """Where a header has both."""
+    keys: dict[str, Value] = {"block_count": 4, "embedding_length": 64, "attention__head_count": 4}
+    listed = [True, False, True, False]
+    geometry = model("qwen35", (), **keys, full_attention_interval=4, attention__recurrent_layers=listed)
+    assert [layer.recurrent for layer in geometry.layers] == listed
+
+
+def test_rwkv_and_kda_states_have_their_own_sizes() -> None:
+    """Four bytes a value, for one layer and one sequence."""
+    rwkv = model("rwkv7", block_count=2, embedding_length=64, wkv__head_size=16, token_shift_count=2)
+    assert rwkv.state_bytes == 4 * (2 * 64 + 64 * 16)
+    keys: dict[str, Value] = {"block_count": 2, "embedding_length": 64, "attention__head_count": 4}
+    kimi = model("kimi-linear", (), **keys, attention__head_count_kv=[0, 1], kda__head_dim=16, ssm__conv_kernel=4)
+    assert kimi.state_bytes == 4 * (3 * 3 * 64 + 16 * 16 * 4)
+    assert [layer.recurrent for layer in kimi.layers] == [True, False]
+
+
 def test_E14_a_split_set_is_planned_whole_or_not_at_all() -> None:
     """The parts' tensors add up to the whole; a part that is missing is an error."""
-    keys: dict[str, Value] = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64}
+    keys = {**MINIMAL, "llama.block_count": 2, "llama.embedding_length": 64}
     tensors = [(f"blk.{i // 2}.w{i % 2}.weight", [64, 64], "F16") for i in range(4)]
     whole = Geometry.from_header(scan(build_header(keys, tensors)))
     split: dict[str, Value] = {"split.count": 2, "split.tensors.count": 4}
