@@ -101,7 +101,7 @@ class Instance:
         if free <= 0:
             return free
         allowed = self.parallel - self.reserved_slots(now) - self.low
-        return allowed if allowed < free else free
+        return min(free, allowed)
 
     def busy(self) -> bool:
         """Whether a step is in flight, for a client or only for the engine."""

@@ -203,6 +203,7 @@ class Scheduler:
         """Something may be due. Which it was is found by looking at all of it: this happens a few times a second."""
         state = self._state
         now = state.now
+        self._watch_modes()
         for record in state.deadlines.due(now):
             model = state.models[record.job.model]
             waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")

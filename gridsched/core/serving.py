@@ -111,7 +111,7 @@ def grant(
         state.replan_due = True
     waited_seconds = now - record.place
     if rule is None:
-        rule = "S7" if waited_seconds == 0 else "S3" if record.step > 1 else "S2"
+        rule = "S3" if record.step > 1 else "S7" if waited_seconds == 0 else "S2"
     figures = {"queue_ms": in_ms(waited_seconds), "instance": instance.id}
     name = model.name
     state.say(
