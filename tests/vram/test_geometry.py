@@ -13,7 +13,6 @@ from gridsched.vram.header import scan
 from tests.support.gguf_header import Value, build_header
 from tests.vram.models import CARD, model, real
 
-
 MINIMAL: dict[str, Value] = {
     "general.architecture": "llama",
     "llama.block_count": 1,
