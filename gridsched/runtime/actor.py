@@ -12,24 +12,31 @@ from time import perf_counter
 import trio
 
 from gridsched.core import invariants
-from gridsched.core.commands import ArmTimer, Command
+from gridsched.core.commands import ArmTimer, Command, Log
 from gridsched.core.events import Event, TimerFired
 from gridsched.core.scheduler import Scheduler
+from gridsched.ports import Clock
+from gridsched.runtime.decisions import DecisionLog
 
 
 class Actor:
-    """Runs one `Scheduler`. `carry_out` gets every command but the timer, in order; `timed` how long each step took."""
+    """Runs one `Scheduler`. `log` gets its decisions, `carry_out` its other commands, in order; the timer it keeps
+    itself. `timed` is told how long each step took."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         carry_out: Callable[[Command], None],
+        log: DecisionLog,
+        clock: Clock,
         *,
         timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
         check: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self._carry_out = carry_out
+        self._log = log
+        self._clock = clock
         self._timed = timed
         self._check = check
         self._inbox: deque[Event] = deque()
@@ -55,12 +62,14 @@ class Actor:
                 self._step(self._inbox.popleft())
 
     def _step(self, event: Event) -> None:
-        started = perf_counter()
+        wall_seconds, started = self._clock.wall_seconds(), perf_counter()
         commands = self.scheduler.step(event, trio.current_time())
         self._timed(perf_counter() - started)
         for command in commands:
             if isinstance(command, ArmTimer):
                 self._alarm = command.at
+            elif isinstance(command, Log):
+                self._log.add(command, wall_seconds)
             else:
                 self._carry_out(command)
         if self._check:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 import trio
 
 from gridsched.core.commands import Log
-from gridsched.ports import Clock
 
 KEPT_LINES = 10_000
 """About an hour of a busy machine, 5 MB. A guess: the newest line matters most."""
@@ -46,18 +45,17 @@ def line_of(log: Log, seq: int, wall_seconds: float) -> Line:
 class DecisionLog:
     """The kept lines and those who follow them. `sink` sees every line as it is made."""
 
-    def __init__(self, clock: Clock, sink: Callable[[Line], None] | None = None) -> None:
-        self._clock = clock
+    def __init__(self, sink: Callable[[Line], None] | None = None) -> None:
         self._sink = sink
         self._lines: deque[tuple[int, Line]] = deque(maxlen=KEPT_LINES)
         self._changed = trio.Event()
         self._closed = False
         self.last_seq = 0
 
-    def add(self, log: Log) -> None:
-        """Number, time and keep one decision."""
+    def add(self, log: Log, wall_seconds: float) -> None:
+        """Number and keep one decision, made at this time: all of one step's have the same."""
         self.last_seq += 1
-        line = line_of(log, self.last_seq, self._clock.wall_seconds())
+        line = line_of(log, self.last_seq, wall_seconds)
         self._lines.append((self.last_seq, line))
         if self._sink is not None:
             self._sink(line)

@@ -28,7 +28,6 @@ from gridsched.core.events import SlotSettled
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Post, Store, Upstream, UpstreamFailure
-from gridsched.runtime.decisions import DecisionLog
 from gridsched.runtime.desk import Desk
 
 SETTLE_FIRST_SECONDS = 0.02
@@ -47,7 +46,6 @@ class Dispatch:
         upstream: Upstream,
         monitor: DeviceMonitor,
         store: Store,
-        log: DecisionLog,
         recent: Recent,
     ) -> None:
         self.catalog = catalog
@@ -55,7 +53,6 @@ class Dispatch:
         self.upstream = upstream
         self._monitor = monitor
         self._store = store
-        self._log = log
         self._recent = recent
         self._settling: dict[InstanceId, list[Grant]] = {}
         self._living: set[InstanceId] = set()
@@ -81,10 +78,8 @@ class Dispatch:
                 self._nursery.start_soon(self._store.keep_measurement, key, measured)
             case KeepLoadTime(_, key, seconds):
                 self._nursery.start_soon(self._store.keep_load_time, key, seconds)
-            case Log():
-                self._log.add(command)
-            case ArmTimer():
-                raise AssertionError("the actor keeps the timer itself")
+            case Log() | ArmTimer():
+                raise AssertionError("the actor keeps its log and its timer itself")
             case _:
                 assert_never(command)
 

@@ -64,7 +64,7 @@ class Runtime:
     ) -> None:
         self.parts = parts
         self.limits = limits
-        self.log = DecisionLog(parts.clock, sink)
+        self.log = DecisionLog(sink)
         self._recent = Recent()
         self.dispatch = Dispatch(
             catalog=parts.catalog,
@@ -72,10 +72,9 @@ class Runtime:
             upstream=parts.upstream,
             monitor=parts.monitor,
             store=parts.store,
-            log=self.log,
             recent=self._recent,
         )
-        self._actor = Actor(Scheduler(policy), self.dispatch.carry_out, timed=timed, check=check)
+        self._actor = Actor(Scheduler(policy), self.dispatch.carry_out, self.log, parts.clock, timed=timed, check=check)
         self.desk = Desk(self._actor.post, self.dispatch.settle)
         self.draining = False
 

@@ -9,12 +9,7 @@ from gridsched.core.job import JobClass, JobKind
 from gridsched.runtime import decisions
 from gridsched.runtime.decisions import DecisionLog, rfc3339
 
-
-class NoonClock:
-    """Stands at one moment."""
-
-    def wall_seconds(self) -> float:
-        return 1_700_000_000.1239
+NOON = 1_700_000_000.1239
 
 
 def test_a_time_has_milliseconds_and_is_utc() -> None:
@@ -24,7 +19,7 @@ def test_a_time_has_milliseconds_and_is_utc() -> None:
 
 def test_a_line_names_what_it_concerns_and_leaves_empty_fields_out() -> None:
     """The contract's keys."""
-    log = DecisionLog(NoonClock())
+    log = DecisionLog()
     log.add(
         Log(LogEvent.DISPATCH, JobId(3), JobClass.BACKGROUND, JobKind.EMBEDDINGS, ModelName("e"), None, 1, 32, "S5")
     )
@@ -50,16 +45,16 @@ def test_a_line_names_what_it_concerns_and_leaves_empty_fields_out() -> None:
 def test_a_sink_sees_every_line() -> None:
     """For a log file."""
     seen: list[decisions.Line] = []
-    log = DecisionLog(NoonClock(), seen.append)
-    log.add(Log(LogEvent.CONFIG, figures={"why": "start"}))
+    log = DecisionLog(seen.append)
+    log.add(Log(LogEvent.CONFIG, figures={"why": "start"}), NOON)
     assert [line["why"] for line in seen] == ["start"]
 
 
 def test_old_lines_are_dropped_and_numbers_go_on() -> None:
     """The log is bounded."""
-    log = DecisionLog(NoonClock())
+    log = DecisionLog()
     for _ in range(decisions.KEPT_LINES + 5):
-        log.add(Log(LogEvent.CONFIG))
+        log.add(Log(LogEvent.CONFIG), NOON)
     kept = log.since(0)
     assert len(kept) == decisions.KEPT_LINES
     assert (kept[0][0], kept[-1][0]) == (6, decisions.KEPT_LINES + 5)
@@ -68,9 +63,9 @@ def test_old_lines_are_dropped_and_numbers_go_on() -> None:
 
 async def test_a_follower_gets_old_lines_and_then_new_ones_until_the_log_closes() -> None:
     """Resumable from any number."""
-    log = DecisionLog(NoonClock())
-    log.add(Log(LogEvent.CONFIG))
-    log.add(Log(LogEvent.LOAD))
+    log = DecisionLog()
+    log.add(Log(LogEvent.CONFIG), NOON)
+    log.add(Log(LogEvent.LOAD), NOON)
     seen: list[tuple[int, object]] = []
 
     async def follow() -> None:
@@ -81,7 +76,7 @@ async def test_a_follower_gets_old_lines_and_then_new_ones_until_the_log_closes(
         nursery.start_soon(follow)
         await trio.testing.wait_all_tasks_blocked()
         assert seen == [(2, "load")]
-        log.add(Log(LogEvent.READY))
+        log.add(Log(LogEvent.READY), NOON)
         await trio.testing.wait_all_tasks_blocked()
         log.close()
     assert seen == [(2, "load"), (3, "ready")]
