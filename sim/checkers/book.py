@@ -44,7 +44,8 @@ LONG_AGO = float("-inf")
 
 @dataclass(slots=True, eq=False)
 class JobNote:
-    """A job from its arrival to its end. `progress_at`: the later of its arrival and its last step's end."""
+    """A job from its arrival to its end. `progress_at`: the later of its arrival and the end of its last step that was
+    done; one whose engine died was no progress, the job is run again at its old place (P5)."""
 
     job: Job
     arrived_at: float
@@ -121,7 +122,7 @@ class Book:
         self.grants: dict[GrantId, GrantNote] = {}
         self.instances: dict[InstanceId, InstanceNote] = {}
         self.readings: dict[DeviceName, DeviceRead] = {}
-        self.tail_from: dict[DeviceName, float] = {}
+        self.tail_from: dict[DeviceName, tuple[float, float]] = {}
         self.failed_at: dict[ModelName, float] = {}
         self.measured: dict[str, tuple[int, ...]] = {}
         self.shrunk_at = LONG_AGO
@@ -174,11 +175,16 @@ class Book:
                 for note in self.waiting():
                     if note.job.model == one.model and not note.job.job_class.is_low and not note.job.warm_only:
                         return f"job {note.job.id} waits for {one.model} there"
-        return "the tail after a chat" if self.now < self.tail_until(device) - 1e-6 else ""
+        return "the tail after a chat" if self.now < min(self.tails(device)) - 1e-6 else ""
+
+    def tails(self, device: DeviceName) -> tuple[float, float]:
+        """When the tail after the last chat on a device ends: by the figure of that moment, and by the present one."""
+        began, by_then = self.tail_from.get(device, (LONG_AGO, LONG_AGO))
+        return by_then, began + self.policy.interactive_cooldown_seconds
 
     def tail_until(self, device: DeviceName) -> float:
-        """When the tail after the last chat on a device ends."""
-        return self.tail_from.get(device, LONG_AGO) + self.policy.interactive_cooldown_seconds
+        """When the tail on a device is surely over."""
+        return max(self.tails(device))
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -232,8 +238,8 @@ class Book:
         grant.over = True
         if note.grant is grant:
             note.grant = None
-            note.progress_at = self.now
         if kind is OutcomeKind.DONE:
+            note.progress_at = self.now
             note.steps_done = max(note.steps_done, grant.step)
             instance.served = True
         note.deaths += kind in (OutcomeKind.ENGINE_DIED, OutcomeKind.STALLED)
@@ -261,7 +267,7 @@ class Book:
         if not note.job.job_class.is_low:
             instance.chatted_at = self.now
             for device in instance.start.option.devices:
-                self.tail_from[device] = self.now
+                self.tail_from[device] = self.now, self.now + self.policy.interactive_cooldown_seconds
 
     def _free_slot(self, grant_id: GrantId) -> None:
         grant = self.grants.pop(grant_id, None)
@@ -323,5 +329,3 @@ class Book:
         job.grant = self.grants[grant.id] = instance.slots[grant.id] = note
         job.first_granted_at = self.now if job.first_granted_at is None else job.first_granted_at
         instance.used_at = self.now
-        if not job.job.job_class.is_low:
-            instance.chatted_at = self.now

@@ -2,6 +2,7 @@
 
 from gridsched.core.commands import Command, StartInstance, StopInstance
 from gridsched.core.ids import DeviceName
+from gridsched.core.job import JobClass
 from sim.checkers.book import LONG_AGO, InstanceNote, JobNote
 from sim.checkers.checker import Checker
 
@@ -51,7 +52,10 @@ class Loads(Checker):
         return not any(note.job.model == one.model and not note.job.job_class.is_low for note in self.book.waiting())
 
     def _judge_low_start(self, start: StartInstance) -> None:
-        """S6a: a low load leaves what a chat could load with, where it could at this moment."""
+        """S6a: a low load leaves what a chat could load with, where it could at this moment. While something is being
+        freed, the chat's plan may rest on that instead."""
+        if any(one.state in ("stopping", "exited") for one in self.book.instances.values()):
+            return
         taken = self.book.need_of(start.option)
         for note in self.book.waiting():
             spec = self.book.models.get(note.job.model)
@@ -122,7 +126,7 @@ class Loads(Checker):
         if spec.pinned:
             self.broken("R1", f"{name} is pinned and stopped ({reason})")
         if all(note.job.job_class.is_low for note in claimants):
-            self._judge_low_stop(one, name, wanting)
+            self._judge_low_stop(one, name, wanting, claimants)
 
     def _claimants(self, one: InstanceNote) -> list[JobNote]:
         """Those who wait for a model that is not there, and may evict."""
@@ -141,10 +145,12 @@ class Loads(Checker):
         """Whether a device of it may be in a pressure state (R6a)."""
         return any(self._free(device) < 0 for device in one.start.option.devices)
 
-    def _judge_low_stop(self, one: InstanceNote, name: str, wanting: list[JobNote]) -> None:
+    def _judge_low_stop(self, one: InstanceNote, name: str, wanting: list[JobNote], claimants: list[JobNote]) -> None:
         """Only low work gains by this stop."""
         if self.book.now - one.chatted_at < self.book.policy.hot_window_seconds - CLOSE:
             self.broken("R1", f"{name} is hot and stopped for low work")
+        began_for = JobClass.BATCH if one.for_class is None else one.for_class
+        higher = any(note.job.job_class < began_for for note in claimants)
         young = self.book.now - one.ready_at < self.book.policy.min_residency_seconds - CLOSE
-        if young and wanting and self._began_low(one) and one.ready_at > LONG_AGO:
+        if young and wanting and not higher and self._began_low(one) and one.ready_at > LONG_AGO:
             self.broken("R4a", f"{name} is stopped for low work {self.book.now - one.ready_at:.1f}s after its load")
