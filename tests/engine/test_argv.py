@@ -165,6 +165,9 @@ def test_flags_that_would_take_the_process_out_of_our_hands_are_refused() -> Non
     assert refused_flags(("--threads", "-1")) == ()
 
 
+SLEEPING = {"OMP_WAIT_POLICY": "passive"}
+
+
 def test_the_childs_environment_has_no_secrets_and_no_settings_of_the_engine() -> None:
     """What the engine does not need, it does not see; what a person gave the model, it does."""
     base = {
@@ -178,7 +181,14 @@ def test_the_childs_environment_has_no_secrets_and_no_settings_of_the_engine() -
         "CUDA_VISIBLE_DEVICES": "3",
     }
     env = build_env(base, {"LD_LIBRARY_PATH": "/w"}, launch(HOST, env={"GGML_X": "1"}), (HOST,))
-    assert env == {"PATH": "/bin", "HOME": "/h", "LD_LIBRARY_PATH": "/w", "GGML_X": "1"}
+    assert env == {"PATH": "/bin", "HOME": "/h", "LD_LIBRARY_PATH": "/w", "GGML_X": "1"} | SLEEPING
+
+
+def test_threads_on_the_host_sleep_where_they_would_spin_unless_a_person_says_otherwise() -> None:
+    """Two processes that spin on the same cores slow each other tenfold; a card's process has no such threads."""
+    assert build_env({}, {}, launch(HOST), (HOST,)) == SLEEPING
+    assert build_env({"OMP_WAIT_POLICY": "active"}, {}, launch(HOST), (HOST,)) == {"OMP_WAIT_POLICY": "active"}
+    assert not SLEEPING.items() & build_env({}, {}, launch(CARD0), (CARD0,)).items()
 
 
 def test_D8_a_cuda_card_is_named_by_its_uuid() -> None:

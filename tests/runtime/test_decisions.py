@@ -20,9 +20,8 @@ def test_a_time_has_milliseconds_and_is_utc() -> None:
 def test_a_line_names_what_it_concerns_and_leaves_empty_fields_out() -> None:
     """The contract's keys."""
     log = DecisionLog()
-    log.add(
-        Log(LogEvent.DISPATCH, JobId(3), JobClass.BACKGROUND, JobKind.EMBEDDINGS, ModelName("e"), None, 1, 32, "S5")
-    )
+    kind, model = JobKind.EMBEDDINGS, ModelName("e")
+    log.add(Log(LogEvent.DISPATCH, JobId(3), JobClass.BACKGROUND, kind, model, None, 1, 32, "S5"), NOON)
     assert log.since(0) == [
         (
             1,
