@@ -126,10 +126,10 @@ def build_env(
 ) -> dict[str, str]:
     """The child's environment.
 
-    CUDA numbers cards by speed unless told otherwise, so a card is named by its UUID and the rest are hidden. On the host,
-    threads that wait for each other must not spin: two processes with as many threads as cores then slow each other
-    to 0.6 to 26 tokens a second, where 42 each is what they get if threads sleep (2 cores, SmolLM2-135M; alone, 67
-    instead of 87).
+    CUDA numbers cards by speed unless told otherwise, so a card is named by its UUID and the rest are hidden. On the
+    host, threads that wait for each other must not spin: two processes with as many threads as cores then slow each
+    other to 0.6 to 26 tokens a second, where 42 each is what they get if threads sleep (2 cores, SmolLM2-135M; alone,
+    67 instead of 87).
     """
     env = {**clean_env(base), **engine_env}
     if _on_host(devices):
