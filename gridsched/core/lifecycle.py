@@ -147,10 +147,11 @@ def exited(state: State, instance: Instance, failure: Failure | None) -> None:
     _leaves(state, instance)
     figures = {"cause": failure.cause.value} if failure is not None else {}
     state.say_of_instance(LogEvent.EXIT, instance, "P5", **figures)
-    if was is InstanceState.STOPPING:
+    if was is not InstanceState.STOPPING:
+        instance.release_by = state.now + state.policy.release_timeout_seconds
+    elif not instance.restarting:
         return
-    instance.release_by = state.now + state.policy.release_timeout_seconds
-    instance.failure = failure or Failure(FailureCause.CRASHED, "the process ended by itself")
+    instance.failure = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request")
     model = instance.model
     if was is InstanceState.STARTING:
         _failed(state, model, instance.failure)

@@ -1,0 +1,145 @@
+"""Each invariant is trusted because it has caught a planted bug."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gridsched.core.errors import InvariantViolation
+from gridsched.core.ids import DeviceName, JobId, ModelName
+from gridsched.core.instance import InstanceState
+from gridsched.core.invariants import INVARIANTS, check
+from gridsched.core.job import JobClass
+from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.placement import Plan, Want
+from gridsched.core.residency import Instance, ModelState
+from gridsched.core.state import State
+from tests.stories.world import BACKGROUND, World, model, option
+
+
+def busy_state() -> State:
+    """Two chats run, one waits; two low jobs wait, held by them."""
+    world = World((model("m", option(6, 2)), model("low", option(4, 2))))
+    world.warm("m", "low", job_class=BACKGROUND)
+    for _ in range(3):
+        world.submit("m")
+    for _ in range(2):
+        world.submit("low", BACKGROUND)
+    check(world.scheduler)
+    return world.scheduler.state
+
+
+def parts(state: State) -> tuple[Instance, ModelState, DeviceMode]:
+    """The chat's instance, the low model, the card's mode."""
+    instance = state.models[ModelName("m")].instance
+    assert instance is not None
+    return instance, state.models[ModelName("low")], state.modes[DeviceName("gpu0")]
+
+
+def stopped_with_steps(state: State) -> None:
+    """INV-1."""
+    parts(state)[0].state = InstanceState.STOPPING
+
+
+def slots_miscounted(state: State) -> None:
+    """INV-2."""
+    parts(state)[0].chats = 1
+
+
+def memory_given_away(state: State) -> None:
+    """INV-3."""
+    state.ledger.release(parts(state)[0].id)
+
+
+def instance_forgotten(state: State) -> None:
+    """INV-4."""
+    parts(state)[1].instance = None
+
+
+def job_forgotten(state: State) -> None:
+    """INV-5."""
+    state.jobs.popitem()
+
+
+def chat_counted_twice(state: State) -> None:
+    """INV-6."""
+    parts(state)[2].chats_running += 1
+
+
+def low_step_slipped_in(state: State) -> None:
+    """INV-7."""
+    for entry in state.grants.values():
+        entry.record.chat = entry.lawful = False
+
+
+def queue_jumped(state: State) -> None:
+    """INV-8."""
+    queue = parts(state)[1].queue.background
+    queue.move_to_end(next(iter(queue)))
+
+
+def slot_left_empty(state: State) -> None:
+    """INV-9."""
+    parts(state)[0].grants.popitem()
+
+
+def turn_without_steps(state: State) -> None:
+    """INV-10."""
+    instance, _, mode = parts(state)
+    mode.turn = Turn(instance.id, (mode,), 0.0, 1, 1)
+
+
+def two_low_loads(state: State) -> None:
+    """INV-11."""
+    for item in state.instances.values():
+        item.state = InstanceState.STARTING
+        item.cause_class = JobClass.BATCH
+
+
+def drained_for_nobody(state: State) -> None:
+    """INV-12."""
+    parts(state)[0].state = InstanceState.DRAINING
+
+
+def greedy_plan(state: State) -> None:
+    """INV-13."""
+    low = parts(state)[1]
+    record = state.jobs[max(state.jobs)]
+    plan = Plan(Want(low, record, record.rank, None), low.spec.options[0], ((DeviceName("gpu0"), 10**12),))
+    low.plan = plan
+    state.plans = [plan]
+
+
+BUGS: tuple[Callable[[State], None], ...] = (
+    stopped_with_steps,
+    slots_miscounted,
+    memory_given_away,
+    instance_forgotten,
+    job_forgotten,
+    chat_counted_twice,
+    low_step_slipped_in,
+    queue_jumped,
+    slot_left_empty,
+    turn_without_steps,
+    two_low_loads,
+    drained_for_nobody,
+    greedy_plan,
+)
+
+
+@pytest.mark.parametrize("number", range(1, len(INVARIANTS) + 1))
+def test_every_invariant_catches_a_planted_bug(number: int) -> None:
+    """INV-n, by the n-th bug."""
+    state = busy_state()
+    BUGS[number - 1](state)
+    with pytest.raises(InvariantViolation, match=f"INV-{number}:"):
+        INVARIANTS[number - 1](state)
+
+
+def test_a_violation_tells_the_story_of_whom_it_concerns() -> None:
+    """What happened to the instance that stops with steps in flight."""
+    state = busy_state()
+    stopped_with_steps(state)
+    with pytest.raises(InvariantViolation, match="INV-1") as bug:
+        INVARIANTS[0](state)
+    assert any("dispatch" in line for line in bug.value.story)
+    assert JobId(1) not in state.jobs

@@ -1,0 +1,257 @@
+"""Any order of events that the outside can produce: invariants hold after each step, and a healed world serves all.
+
+The machine plays the clients, the engine and the devices at random, within the protocol: it ends only what was
+granted, makes ready only what was started, lets processes crash, stall, refuse to die and keep their memory. At the
+end it heals everything and lets time pass: every job must have ended (liveness).
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gridsched.core.commands import ArmTimer, Command, Grant, GrantStep, RejectJob, StartInstance, StopInstance
+from gridsched.core.events import (
+    DeviceRead,
+    DevicesChanged,
+    Event,
+    Failure,
+    FailureCause,
+    GrantReturned,
+    InstanceExited,
+    InstanceReady,
+    JobAbandoned,
+    JobEnded,
+    JobSubmitted,
+    MemoryReleased,
+    ModelsChanged,
+    SlotSettled,
+    StepEnded,
+    TimerFired,
+)
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
+from gridsched.core.model import DeviceSpec
+from gridsched.core.policy import Policy, QueueLimits
+from gridsched.core.scheduler import Scheduler
+from tests.stories.world import BACKGROUND, BATCH, CHAT, DIED, DONE, GB, model, option, spanning, ticks
+
+CARDS = {"gpu0": 16, "gpu1": 12}
+MODELS = (
+    model("chat", option(6, 2)),
+    model("big", option(12, 1)),
+    model("ladder", option(9, 2), option(9, 2, device="gpu1"), option(4, 1)),
+    model("wide", spanning({"gpu0": 5, "gpu1": 5}, 2)),
+    model("pin", option(3, 2, device="gpu1"), pinned=True),
+    model("short", option(3, 4, device="gpu1"), idle_ttl_seconds=20.0),
+    model("never", option(40)),
+)
+LOW = QueueLimits(max_length=30, max_wait_seconds=600.0)
+POLICY = Policy(queues={CHAT: QueueLimits(max_length=20, max_wait_seconds=900.0), BACKGROUND: LOW, BATCH: LOW})
+CRASH = Failure(FailureCause.CRASHED, "it died", ("boom",))
+names = st.sampled_from([spec.name for spec in MODELS])
+picks = st.integers(0, 1000)
+
+
+class Machine(RuleBasedStateMachine):
+    """The world outside. Each collection holds what the protocol allows to happen to its members."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = Scheduler(POLICY, check_invariants=True)
+        self.now = 0.0
+        self.timer_at: float | None = None
+        self.open: set[JobId] = set()
+        self.grants: dict[GrantId, Grant] = {}
+        self.unsettled: list[GrantId] = []
+        self.starting: list[InstanceId] = []
+        self.alive: set[InstanceId] = set()
+        self.told: set[InstanceId] = set()
+        self.unreleased: list[InstanceId] = []
+        self.last_job = 0
+        self.tell(DevicesChanged(tuple(DeviceSpec(DeviceName(name), size * GB) for name, size in CARDS.items())))
+        self.tell(ModelsChanged(MODELS))
+
+    def tell(self, event: Event) -> None:
+        """One event now, and what the commands mean outside."""
+        for command in self.scheduler.step(event, self.now):
+            self._take(command)
+
+    def _take(self, command: Command) -> None:
+        match command:
+            case GrantStep(grant):
+                assert grant.job_id in self.open
+                assert grant.instance_id in self.alive
+                self.grants[grant.id] = grant
+            case RejectJob(job_id):
+                self.open.remove(job_id)
+            case StartInstance(instance_id):
+                self.starting.append(instance_id)
+                self.alive.add(instance_id)
+            case StopInstance(instance_id):
+                assert not any(grant.instance_id == instance_id for grant in self.grants.values())
+                self.told.add(instance_id)
+            case ArmTimer(at):
+                assert at is None or at > self.now
+                self.timer_at = at
+            case _:
+                pass
+
+    # --- clients ------------------------------------------------------------------------------------------------
+
+    @rule(
+        name=names,
+        job_class=st.sampled_from(JobClass),
+        steps=st.sampled_from((1, 1, 3)),
+        flag=st.sampled_from((None, None, "warm_only", "no_evict")),
+    )
+    def submit(self, name: ModelName, job_class: JobClass, steps: int, flag: str | None) -> None:
+        """A client asks."""
+        self.last_job += 1
+        kind = JobKind.EMBEDDINGS if steps > 1 else JobKind.CHAT
+        job_id = JobId(self.last_job)
+        self.open.add(job_id)
+        job = Job(job_id, name, job_class, kind, steps, warm_only=flag == "warm_only", no_evict=flag == "no_evict")
+        self.tell(JobSubmitted(job))
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks)
+    def leave(self, pick: int) -> None:
+        """A client goes, waiting or between grant and taking."""
+        job_id = sorted(self.open)[pick % len(self.open)]
+        self.open.remove(job_id)
+        held = [grant.id for grant in self.grants.values() if grant.job_id == job_id]
+        for grant_id in held:
+            del self.grants[grant_id]
+        if held and pick % 2:
+            self.tell(GrantReturned(held[0]))
+        else:
+            self.tell(JobAbandoned(job_id))
+
+    @precondition(lambda self: self.grants)
+    @rule(pick=picks, how=st.sampled_from(("done", "done", "done", "gone", "unsettled", "died", "stalled")))
+    def end(self, pick: int, how: str) -> None:
+        """A step ends, well or badly."""
+        grant = self.grants.pop(sorted(self.grants)[pick % len(self.grants)])
+        if how == "died":
+            self.tell(StepEnded(grant.id, DIED))
+        elif how == "stalled":
+            self._over(grant, Outcome(OutcomeKind.STALLED))
+        elif how == "unsettled" and grant.instance_id in self.alive:
+            self.unsettled.append(grant.id)
+            self.open.remove(grant.job_id)
+            self.tell(JobEnded(grant.id, Outcome(OutcomeKind.CLIENT_GONE), settled=False))
+        elif how == "gone" or grant.step == grant.steps:
+            self._over(grant, DONE)
+        else:
+            self.tell(StepEnded(grant.id, DONE))
+
+    def _over(self, grant: Grant, outcome: Outcome) -> None:
+        self.open.remove(grant.job_id)
+        self.tell(JobEnded(grant.id, outcome))
+
+    @precondition(lambda self: self.unsettled)
+    @rule()
+    def settle(self) -> None:
+        """The engine is done with a cancelled step."""
+        self.tell(SlotSettled(self.unsettled.pop(0)))
+
+    # --- the engine ---------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.starting)
+    @rule(fails=st.sampled_from((False, False, False, True)))
+    def launch_ends(self, fails: bool) -> None:
+        """A process becomes ready, or does not."""
+        instance_id = self.starting.pop(0)
+        if instance_id not in self.alive:
+            return
+        if fails and instance_id not in self.told:
+            self.exit(instance_id, CRASH)
+        else:
+            self.tell(InstanceReady(instance_id))
+
+    @precondition(lambda self: self.told & self.alive)
+    @rule()
+    def dies_as_told(self) -> None:
+        """A stop takes effect."""
+        self.exit(min(self.told & self.alive), None)
+
+    @precondition(lambda self: self.alive)
+    @rule(pick=picks)
+    def crashes(self, pick: int) -> None:
+        """A process dies in service; its steps are told of it later, one by one."""
+        instance_id = sorted(self.alive)[pick % len(self.alive)]
+        if instance_id not in self.starting:
+            self.exit(instance_id, None if instance_id in self.told else CRASH)
+
+    def exit(self, instance_id: InstanceId, failure: Failure | None) -> None:
+        """A process is gone."""
+        self.alive.remove(instance_id)
+        self.unreleased.append(instance_id)
+        self.tell(InstanceExited(instance_id, failure))
+
+    @precondition(lambda self: self.unreleased)
+    @rule()
+    def memory_is_back(self) -> None:
+        """The driver has let go."""
+        self.tell(MemoryReleased(self.unreleased.pop(0)))
+
+    # --- devices and time ---------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(list(CARDS)), outside=st.sampled_from((0, 0, 1, 9)), noise=st.sampled_from((0.9, 1.0, 1.2))
+    )
+    def read(self, name: str, outside: int, noise: float) -> None:
+        """A reading, with a game now and then, and models that take more or less than was thought."""
+        device = DeviceName(name)
+        page = self.scheduler.state.ledger.books[device].reservations
+        held = tuple((each, int(page[each].estimate_bytes * noise)) for each in page if each in self.alive)
+        used = outside * GB + sum(size for _, size in held)
+        self.tell(DeviceRead(device, CARDS[name] * GB, used, held))
+
+    @rule(seconds=st.sampled_from((0.1, 0.5, 2.0, 5.0, 40.0, 200.0)))
+    def time_passes(self, seconds: float) -> None:
+        """The timer fires at each of its moments."""
+        until = self.now + ticks(seconds)
+        while self.timer_at is not None and self.timer_at <= until:
+            self.now = max(self.now, self.timer_at)
+            self.timer_at = None
+            self.tell(TimerFired())
+        self.now = until
+
+    @invariant()
+    def the_scheduler_knows_the_same_jobs(self) -> None:
+        """Every open job waits or runs, and nobody else does."""
+        assert set(self.scheduler.state.jobs) == self.open
+
+    def teardown(self) -> None:
+        """Heal the world: everything ends well from here on. Then every job must end."""
+        for _ in range(400):
+            if not self.open:
+                break
+            self._heal()
+            self.time_passes(5.0)
+        assert not self.open, [self.scheduler.waiting(job_id, self.now) for job_id in self.open]
+        assert not any(item.state is InstanceState.DRAINING for item in self.scheduler.state.instances.values())
+
+    def _heal(self) -> None:
+        while self.unreleased or self.told & self.alive or self.starting or self.grants or self.unsettled:
+            if self.unreleased:
+                self.memory_is_back()
+            elif self.told & self.alive:
+                self.dies_as_told()
+            elif self.starting:
+                self.launch_ends(fails=False)
+            elif self.unsettled:
+                self.settle()
+            else:
+                self.end(0, "done")
+        for name in CARDS:
+            self.read(name, 0, 1.0)
+
+
+Machine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestAnyOrderOfEvents = pytest.mark.slow(Machine.TestCase)
