@@ -122,6 +122,8 @@ class Book:
         self.grants: dict[GrantId, GrantNote] = {}
         self.instances: dict[InstanceId, InstanceNote] = {}
         self.readings: dict[DeviceName, DeviceRead] = {}
+        self.read_at: dict[DeviceName, float] = {}
+        self.stop_at: dict[DeviceName, float] = {}
         self.tail_from: dict[DeviceName, tuple[float, float]] = {}
         self.failed_at: dict[ModelName, float] = {}
         self.measured: dict[str, tuple[int, ...]] = {}
@@ -176,6 +178,20 @@ class Book:
                     if note.job.model == one.model and not note.job.job_class.is_low and not note.job.warm_only:
                         return f"job {note.job.id} waits for {one.model} there"
         return "the tail after a chat" if self.now < min(self.tails(device)) - 1e-6 else ""
+
+    def maybe_interactive(self, device: DeviceName) -> bool:
+        """Whether the device may be in interactive mode: a plan that holds it cannot be seen from outside."""
+        chats = any(not note.job.job_class.is_low for note in self.jobs.values())
+        return chats or self.now <= self.tail_until(device)
+
+    def may_be_drained(self, note: JobNote) -> bool:
+        """Whether the model that a job waits for may have to go for another: for one that an older job of the class,
+        or a job of a higher class, waits for. A job of several steps is as old as its last progress, at most."""
+        mine = (note.job.job_class, note.progress_at, note.job.id)
+        return any(
+            other.job.model != note.job.model and (other.job.job_class, other.arrived_at, other.job.id) < mine
+            for other in self.waiting()
+        )
 
     def tails(self, device: DeviceName) -> tuple[float, float]:
         """When the tail after the last chat on a device ends: by the figure of that moment, and by the present one."""
@@ -283,6 +299,8 @@ class Book:
     def _exit(self, one: InstanceNote, *, failed: bool) -> None:
         if failed:
             self.failed_at[one.model] = self.now
+        if one.stopped_at == LONG_AGO:
+            self._going(one)
         one.state = "exited"
         self.shrunk_at = self.now
         for grant in one.slots.values():
@@ -290,8 +308,15 @@ class Book:
                 self.grants.pop(grant.id, None)
         one.slots.clear()
 
+    def _going(self, one: InstanceNote) -> None:
+        """A process goes away, told to or not."""
+        one.stopped_at = self.shrunk_at = self.now
+        for device in one.start.option.devices:
+            self.stop_at[device] = self.now
+
     def _read(self, read: DeviceRead) -> None:
         self.readings[read.device] = read
+        self.read_at[read.device] = self.now
         for instance_id, held in read.held:
             if instance_id in self.instances:
                 self.instances[instance_id].held[read.device] = held
@@ -315,7 +340,7 @@ class Book:
                 if one := self.instances.get(instance_id):
                     if one.state != "exited":
                         one.state = "stopping"
-                    one.stopped_at = self.shrunk_at = self.now
+                    self._going(one)
             case ArmTimer(at):
                 self.timer_at = at
             case _:
@@ -328,4 +353,3 @@ class Book:
         note = GrantNote(grant.id, job, instance, grant.step, self.now)
         job.grant = self.grants[grant.id] = instance.slots[grant.id] = note
         job.first_granted_at = self.now if job.first_granted_at is None else job.first_granted_at
-        instance.used_at = self.now

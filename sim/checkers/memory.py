@@ -2,7 +2,10 @@
 
 from gridsched.core.commands import Command, StartInstance
 from gridsched.core.ids import DeviceName
+from sim.checkers.book import LONG_AGO
 from sim.checkers.checker import Checker
+
+FREEZE_SECONDS = 10.0  # L3: so long after a stop, what others hold may be taken as it was before
 
 
 class Memory(Checker):
@@ -28,7 +31,8 @@ class Memory(Checker):
         here = [one for one in self.book.instances.values() if device in one.start.option.devices]
         reserved = sum(self._least(one.needs(device), one.held.get(device), served=one.served) for one in here)
         ours = sum(max(one.held.get(device, 0), one.needs(device) if one.state == "exited" else 0) for one in here)
-        external = max(0, read.used_bytes - ours)
+        frozen = self.book.read_at[device] < self.book.stop_at.get(device, LONG_AGO) + FREEZE_SECONDS
+        external = 0 if frozen else max(0, read.used_bytes - ours)
         usable = read.total_bytes - spec.headroom_bytes - external
         if reserved + need > usable:
             sums = f"{reserved} reserved + {need} needed > {usable} usable"

@@ -35,7 +35,7 @@ class Order(Checker):
         """Relief lifts S1 for starved low work; S5b lifts it between background and batch."""
         relief = self.book.policy.background_max_starvation_seconds
         starved = relief > 0 and self.book.starved_for(note) >= relief - 1e-6
-        mode = any(self.book.interactive_mode(device) for device in instance.start.option.devices)
+        mode = any(self.book.maybe_interactive(device) for device in instance.start.option.devices)
         if starved and mode:
             return True
         limit = self.book.policy.batch_max_starvation_seconds
@@ -48,7 +48,7 @@ class Order(Checker):
             instance = self.book.open_instance(note.job.model)
             if instance is None or instance.free_slots < 1 or note.job.model not in self.book.models:
                 continue
-            if self._may_be_drained(note):
+            if self.book.may_be_drained(note):
                 continue
             if not note.job.job_class.is_low:
                 self.broken("S7", f"chat {note.job.id} waits beside a free slot of {note.job.model}")
@@ -58,17 +58,6 @@ class Order(Checker):
             elif not self._will_be_woken(note, instance):
                 what = f"job {note.job.id} waits for the tail's end at {self._tail(instance):.3f}"
                 self.broken("S4", f"{what} and the timer stands at {self.book.timer_at}")
-
-    def _may_be_drained(self, note: JobNote) -> bool:
-        """Whether an older job of the class, or one of a higher, wants another model and so perhaps this memory."""
-        return any(
-            other.job.model != note.job.model
-            and (
-                other.job.job_class < note.job.job_class
-                or (other.job.job_class, other.job.id) < (note.job.job_class, note.job.id)
-            )
-            for other in self.book.waiting()
-        )
 
     def _is_free_for_low(self, note: JobNote, instance: InstanceNote) -> bool:
         """Whether no chat and no tail is on the instance's devices and a slot is free that is not kept for chats."""

@@ -94,7 +94,11 @@ class Relief(Checker):
             there = self.book.open_instance(other.job.model)
             if other is note or not other.job.job_class.is_low or there is None or there is instance:
                 continue
-            if there.start.option.devices != instance.start.option.devices or self._kept(there):
+            if (
+                there.start.option.devices != instance.start.option.devices
+                or self._kept(there)
+                or self.book.may_be_drained(other)
+            ):
                 continue
             if other.progress_at < note.progress_at - CLOSE:
                 self.broken("S5", f"job {note.job.id} is relieved before {other.job.id}, which is starved longer")
