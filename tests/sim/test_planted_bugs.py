@@ -1,0 +1,263 @@
+"""A checker is trusted because it catches a planted bug: the scheduler is broken on purpose, one rule at a time.
+
+The scheduler's own invariants are switched off here, so that what speaks are the independent checkers.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gridsched.core import eviction, serving
+from gridsched.core.commands import ArmTimer, Command, GrantStep, KeepMeasurement, RejectJob
+from gridsched.core.events import DeviceRead, Event, JobEnded, StepEnded
+from gridsched.core.job import OutcomeKind
+from gridsched.core.ledger import Ledger, Needs
+from gridsched.core.model import LaunchOption
+from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.placement import Draft
+from gridsched.core.queues import JobRecord, ModelQueue
+from gridsched.core.residency import Instance, ModelState
+from gridsched.core.scheduler import Scheduler
+from sim.run import run_seed
+from sim.workload import Scenario
+
+SEEDS = range(1, 31)
+EVENTS = 600
+Patch = pytest.MonkeyPatch
+
+
+def tail_is_forgotten(patch: Patch) -> None:
+    """A chat that has ended leaves nothing behind."""
+
+    def active(self: DeviceMode, now: float) -> bool:
+        del now
+        return self.chats_running > 0 or self.chats_waiting > 0
+
+    patch.setattr(DeviceMode, "active", active)
+
+
+def low_work_ignores_chats(patch: Patch) -> None:
+    """No device is ever in interactive mode."""
+    patch.setattr(Instance, "interactive_mode", lambda _self, _now: False)
+
+
+def turns_are_not_counted(patch: Patch) -> None:
+    """A relief turn is over as soon as it has begun."""
+
+    def step_over(self: Turn, _now: float, _share: float) -> bool:
+        self.outstanding -= 1
+        return self.outstanding == 0
+
+    patch.setattr(Turn, "step_over", step_over)
+    patch.setattr(DeviceMode, "turn", property(lambda _self: None, lambda _self, _turn: None), raising=False)
+
+
+def share_is_ignored(patch: Patch) -> None:
+    """The next turn may begin at once."""
+    patch.setattr(DeviceMode, "next_turn_at", property(lambda _self: 0.0, lambda _self, _at: None), raising=False)
+
+
+def one_slot_too_many(patch: Patch) -> None:
+    """Low work sees one more slot than there is."""
+    before = Instance.low_slots
+    patch.setattr(Instance, "low_slots", lambda self, now: before(self, now) + 1)
+
+
+def kept_slots_are_given_away(patch: Patch) -> None:
+    """No slot is kept for chats."""
+    patch.setattr(Instance, "reserved_slots", lambda _self, _now: 0)
+
+
+def last_in_first_out(patch: Patch) -> None:
+    """The youngest of a class goes first."""
+
+    def head(self: ModelQueue, job_class: int) -> JobRecord | None:
+        queue = self.by_class[job_class]
+        return next(reversed(queue.values())) if queue else None
+
+    patch.setattr(ModelQueue, "head", head)
+
+
+def batch_before_background(patch: Patch) -> None:
+    """The two low classes are mixed up."""
+    before = serving._next_low
+
+    def next_low(state: object, instance: Instance) -> tuple[JobRecord, str | None]:
+        batch = instance.model.queue.head(2)
+        return (batch, None) if batch is not None else before(state, instance)  # type: ignore[arg-type]
+
+    patch.setattr(serving, "_next_low", next_low)
+
+
+def anybody_may_be_evicted(patch: Patch) -> None:
+    """Nothing protects a model: neither its heat nor a pin nor its turn."""
+    patch.setattr(eviction, "obstacle_to", lambda *_: None)
+
+
+def memory_is_never_full(patch: Patch) -> None:
+    """The ledger says yes to everything."""
+    yes: Callable[..., bool] = lambda *_: True  # noqa: E731 - one word for three methods
+    patch.setattr(Ledger, "fits", yes)
+    patch.setattr(Ledger, "really_free", yes)
+    patch.setattr(Draft, "fits_now", yes)
+    patch.setattr(Draft, "lacking", lambda _self, _needs: {})
+
+
+def others_hold_nothing(patch: Patch) -> None:
+    """What programs outside hold is never believed."""
+    before = Ledger.read
+
+    def read(self: Ledger, event: DeviceRead, now: float) -> None:
+        before(self, event, now)
+        if event.device in self.books:
+            self.books[event.device].external_bytes = 0
+
+    patch.setattr(Ledger, "read", read)
+    patch.setattr(Ledger, "really_free", lambda *_: True)
+
+
+def estimates_are_halved(patch: Patch) -> None:
+    """Half of what a launch takes is reserved."""
+
+    def needs(_self: Ledger, option: LaunchOption) -> Needs:
+        return tuple((device, need // 2) for device, need in option.need_bytes)
+
+    patch.setattr(Ledger, "needs", needs)
+
+
+def old_processes_are_not_waited_for(patch: Patch) -> None:
+    """A model is loaded while its old process is still ending."""
+    patch.setattr(ModelState, "old_process_lives", lambda self: self.instance is not None)
+
+
+class Wrapped(Scheduler):
+    """The scheduler with a fault at its door."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario.policy)
+
+    def step(self, event: Event, now: float) -> tuple[Command, ...]:
+        """Spoil what comes, step, spoil what goes."""
+        return tuple(command for command in super().step(self.hear(event), now) if self.keeps(command))
+
+    def hear(self, event: Event) -> Event:
+        """What is heard in place of an event."""
+        return event
+
+    def keeps(self, command: Command) -> bool:
+        """Whether a command gets out."""
+        del command
+        return True
+
+
+class SettlesTooSoon(Wrapped):
+    """Takes a slot for free as soon as its client has left."""
+
+    def hear(self, event: Event) -> Event:
+        """Every end is settled."""
+        return replace(event, settled=True) if isinstance(event, JobEnded) else event
+
+
+class NeverWakes(Wrapped):
+    """Forgets to say when to wake."""
+
+    def keeps(self, command: Command) -> bool:
+        """No timer."""
+        return not isinstance(command, ArmTimer)
+
+
+class LosesRejections(Wrapped):
+    """Tells nobody that they are refused."""
+
+    def keeps(self, command: Command) -> bool:
+        """No rejection."""
+        return not isinstance(command, RejectJob)
+
+
+class CountsStepsTwice(Wrapped):
+    """Believes that a step that died was done."""
+
+    def hear(self, event: Event) -> Event:
+        """Dead is done."""
+        if isinstance(event, StepEnded) and event.outcome.kind is OutcomeKind.ENGINE_DIED:
+            return replace(event, outcome=replace(event.outcome, kind=OutcomeKind.DONE))
+        return event
+
+
+class LosesGrants(Wrapped):
+    """Every seventh grant never reaches its client."""
+
+    count = 0
+
+    def keeps(self, command: Command) -> bool:
+        """Not the seventh."""
+        self.count += isinstance(command, GrantStep)
+        return not (isinstance(command, GrantStep) and self.count % 7 == 0)
+
+
+class KeepsMeasurementsToItself(Wrapped):
+    """Harmless: what is kept on disk is nobody's rule here."""
+
+    def keeps(self, command: Command) -> bool:
+        """No measurement."""
+        return not isinstance(command, KeepMeasurement)
+
+
+def rules_found(make: Callable[[Scenario], Scheduler], wanted: set[str]) -> set[str]:
+    """The rules that some runs find broken; stops at the first that was wanted."""
+    found: set[str] = set()
+    for seed in SEEDS:
+        report = run_seed(seed, EVENTS, make=make, own_checks=False)
+        found |= {violation.rule for violation in report.violations}
+        if found & wanted:
+            break
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "rules"),
+    [
+        (tail_is_forgotten, {"S4"}),
+        (low_work_ignores_chats, {"S4"}),
+        (turns_are_not_counted, {"S5"}),
+        (share_is_ignored, {"S5a"}),
+        (one_slot_too_many, {"S6"}),
+        (kept_slots_are_given_away, {"S6"}),
+        (last_in_first_out, {"S2"}),
+        (batch_before_background, {"S1"}),
+        (anybody_may_be_evicted, {"R1", "R4a"}),
+        (memory_is_never_full, {"L1"}),
+        (others_hold_nothing, {"L1", "L3"}),
+        (estimates_are_halved, {"L1", "L3"}),
+        (old_processes_are_not_waited_for, {"S6c"}),
+    ],
+)
+def test_a_scheduler_that_is_broken_inside_is_caught(
+    plant: Callable[[Patch], None], rules: set[str], monkeypatch: Patch
+) -> None:
+    """By the checker of the rule that was broken."""
+    plant(monkeypatch)
+    assert rules_found(lambda scenario: Scheduler(scenario.policy), rules) & rules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "rules"),
+    [
+        (SettlesTooSoon, {"S6"}),
+        (NeverWakes, {"S4", "S9"}),
+        (LosesRejections, {"S9", "P8", "liveness"}),
+        (CountsStepsTwice, {"S3"}),
+        (LosesGrants, {"S7", "S6b", "liveness"}),
+    ],
+)
+def test_a_scheduler_that_is_broken_at_its_door_is_caught(make: type[Wrapped], rules: set[str]) -> None:
+    """Whatever it believes, what comes out is judged."""
+    assert rules_found(make, rules) & rules
+
+
+def test_a_difference_that_breaks_no_rule_is_not_called_a_violation() -> None:
+    """The control: a wrapped scheduler without a fault at a rule is found clean."""
+    assert run_seed(1, EVENTS, make=KeepsMeasurementsToItself, own_checks=False).violations == ()
