@@ -28,7 +28,8 @@ class Want:
     """A model that some waiting job needs loaded. `job` is the first who may begin a load, `rank` where the load stands
     among the others; `evict_rank` is that of the first for whom others may go, None where nobody's may (S6c).
 
-    `starved_at` is when its longest-starved low job may have relief (S5), inf for an interactive want or relief off.
+    `starved_at` is when its first low job may have relief (S5), inf for an interactive want or relief off; `lifted`
+    says that it competes as background by S5b. `next_at` is when time alone could change where it stands.
     """
 
     model: "ModelState"
@@ -37,6 +38,7 @@ class Want:
     evict_rank: Rank | None
     starved_at: float = inf
     lifted: bool = False
+    next_at: float = inf
 
     @property
     def chat(self) -> bool:

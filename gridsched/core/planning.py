@@ -6,6 +6,7 @@ changed; an event about a ready model never comes here unless some job waits for
 """
 
 from collections.abc import Iterable
+from math import inf
 
 from gridsched.core import admission, eviction, lifecycle, waiting
 from gridsched.core.admission import Fit
@@ -34,9 +35,11 @@ def replan(state: State) -> None:
         if plan.live:
             _clear_the_way(state, plan)
     _begin_loads(state, plans)
+    _watch_the_rest(state)
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
-    # What was begun and stopped above is in the plans already; a refusal below is not.
-    state.replan_due = False
+    # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
+    # is what a refusal leaves behind.
+    state.replan_due = _somebody_lost_its_model(state)
     _refuse(state)
 
 
@@ -45,13 +48,13 @@ def replan(state: State) -> None:
 
 def _make_plans(state: State) -> list[Plan]:
     """Chats first: what they hold (S4) and claim (S6a) must be known before low work is looked at."""
-    wants, state.plan_wake_at = wants_of(state)
-    state.unplaced = bool(wants)
-    state.watched.clear()
+    wants = wants_of(state)
+    state.plan_wake_at = inf
     for plan in state.plans:
         plan.want.model.plan = None
     for model in state.waiting_models.values():
         model.obstacle = None
+        model.next_at = inf
     candidates = [item for item in state.instances.values() if _may_be_victim(item)]
     draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
     slots = _LoadSlots(state)
@@ -90,8 +93,7 @@ def _add_plan(
     found = plan_for(want, rungs, draft, lambda option: _kept_from(state, want, option), choose)
     if isinstance(found, Obstacle):
         model.obstacle = found
-        state.watched |= found.watched
-        state.plan_wake_at = min(state.plan_wake_at, found.until)
+        model.next_at = min(want.next_at, found.until)
         return
     plan = found
     plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
@@ -101,6 +103,7 @@ def _add_plan(
         devices.update(dict.fromkeys(victim.devices))
     plan.modes = tuple(state.mode_of(device) for device in devices)
     model.plan = plan
+    model.next_at = want.next_at
     plans.append(plan)
     if plan.live:
         draft.claim(plan, state.ledger)
@@ -205,6 +208,22 @@ def _begin_loads(state: State, plans: list[Plan]) -> None:
             lifecycle.start(state, plan)
         if plan.want.chat not in taken and not any(victim.busy() for victim in plan.victims):
             taken[plan.want.chat] = model.spec.name
+
+
+def _watch_the_rest(state: State) -> None:
+    """What the jobs wait for whose loads could not begin: whose queues and slots, and which moment."""
+    rest = [model for model in state.waiting_models.values() if model.unplaced()]
+    state.unplaced = bool(rest)
+    state.plan_wake_at = min((model.next_at for model in rest), default=inf)
+    state.watched = set()
+    for model in rest:
+        if model.obstacle is not None:
+            state.watched |= model.obstacle.watched
+
+
+def _somebody_lost_its_model(state: State) -> bool:
+    models = state.waiting_models.values()
+    return any(model.unplaced() and model.plan is None and model.obstacle is None for model in models)
 
 
 def _abort_orphaned_loads(state: State) -> None:

@@ -120,7 +120,8 @@ class ModelState:
     """One model. `instance` is the one that is starting, ready or draining: there is never a second (S6c, P1).
 
     `leaving` are those that stop, or whose memory is not back. `held` are the devices that its waiting chats hold (S4).
-    `plan` and `obstacle` come from the last planning: exactly one of them where a job waits for a load.
+    `plan` and `obstacle` come from the last planning, exactly one of them where a job waits for a load, and `next_at`,
+    when time alone could change them.
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
     `failure`: back-off (L6d).
     """
@@ -132,6 +133,7 @@ class ModelState:
     held: tuple[DeviceMode, ...] = ()
     plan: Plan | None = None
     obstacle: Obstacle | None = None
+    next_at: float = inf
     unfit_since: float | None = None
     failures: int = 0
     crashes: int = 0

@@ -14,28 +14,19 @@ from gridsched.core.serving import batch_lift_at
 from gridsched.core.state import State
 
 
-def wants_of(state: State) -> tuple[list[Want], float]:
-    """The wants by rank, and when time alone could change their order."""
-    wants: list[Want] = []
-    wake_at = inf
-    for model in state.waiting_models.values():
-        if not model.unplaced():
-            continue
-        want, next_at = _want_of(state, model)
-        wake_at = min(wake_at, next_at)
-        if want is not None:
-            wants.append(want)
-    wants.sort(key=lambda want: want.rank)
-    return wants, wake_at
+def wants_of(state: State) -> list[Want]:
+    """The wants by rank."""
+    found = [_want_of(state, model) for model in state.waiting_models.values() if model.unplaced()]
+    return sorted((want for want in found if want is not None), key=lambda want: want.rank)
 
 
-def _want_of(state: State, model: ModelState) -> tuple[Want | None, float]:
+def _want_of(state: State, model: ModelState) -> Want | None:
     job = model.queue.holder(may_evict=False)
     if job is None:
-        return None, inf
+        return None
     evictor = model.queue.holder(may_evict=True)
     if job.chat:
-        return Want(model, job, job.rank, evictor.rank if evictor is not None else None), inf
+        return Want(model, job, job.rank, evictor.rank if evictor is not None else None)
     starved_at = _starved_at(state, job)
     lift_at = _lift_at(state, model, job)
     lifted = lift_at <= state.now
@@ -46,7 +37,7 @@ def _want_of(state: State, model: ModelState) -> tuple[Want | None, float]:
     if evictor is not None:
         evict_rank = _raised(evictor) if raised else evictor.rank
     next_at = min((at for at in (starved_at, lift_at) if at > state.now), default=inf)
-    return Want(model, job, rank, evict_rank, starved_at, lifted), next_at
+    return Want(model, job, rank, evict_rank, starved_at, lifted, next_at)
 
 
 def _raised(job: JobRecord) -> Rank:

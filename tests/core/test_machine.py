@@ -10,7 +10,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gridsched.core.commands import ArmTimer, Command, Grant, GrantStep, RejectJob, StartInstance, StopInstance
+from gridsched.core.commands import (
+    ArmTimer,
+    Command,
+    Grant,
+    GrantStep,
+    Log,
+    LogEvent,
+    RejectJob,
+    StartInstance,
+    StopInstance,
+)
 from gridsched.core.events import (
     DeviceRead,
     DevicesChanged,
@@ -25,6 +35,7 @@ from gridsched.core.events import (
     JobSubmitted,
     MemoryReleased,
     ModelsChanged,
+    PolicyChanged,
     SlotSettled,
     StepEnded,
     TimerFired,
@@ -219,6 +230,16 @@ class Machine(RuleBasedStateMachine):
             self.timer_at = None
             self.tell(TimerFired())
         self.now = until
+
+    @rule(seconds=st.sampled_from((0.0, 0.1, 1.0)))
+    def nothing_happens_between_the_timers_moments(self, seconds: float) -> None:
+        """The timer is exact: everything is decided anew before its moment, and nothing comes out differently."""
+        until = self.now + ticks(seconds)
+        if self.timer_at is None or until < self.timer_at:
+            self.now = until
+            commands = self.scheduler.step(PolicyChanged(POLICY), self.now)
+            assert [command.event for command in commands if isinstance(command, Log)] == [LogEvent.CONFIG]
+            assert len(commands) == 1
 
     @invariant()
     def the_scheduler_knows_the_same_jobs(self) -> None:
