@@ -52,19 +52,24 @@ class Loads(Checker):
         return not any(note.job.model == one.model and not note.job.job_class.is_low for note in self.book.waiting())
 
     def _judge_low_start(self, start: StartInstance) -> None:
-        """S6a: a low load leaves what a chat could load with, where it could at this moment. While something is being
-        freed, the chat's plan may rest on that instead."""
-        if any(one.state in ("stopping", "exited") for one in self.book.instances.values()):
+        """S6a: a low load leaves what the first chat could load with at this moment. While something is being freed,
+        the chat's plan may rest on that instead; and younger chats may have no plan beside the first one's claim."""
+        if self._something_ends():
+            return
+        chats = (note for note in self.book.waiting() if not note.job.job_class.is_low and not note.job.warm_only)
+        missing = (note for note in chats if self.book.instance_of(note.job.model) is None)
+        note = min(missing, key=lambda one: (one.arrived_at, one.job.id), default=None)
+        spec = self.book.models.get(note.job.model) if note is not None else None
+        if note is None or spec is None:
             return
         taken = self.book.need_of(start.option)
-        for note in self.book.waiting():
-            spec = self.book.models.get(note.job.model)
-            if note.job.job_class.is_low or note.job.warm_only or spec is None or self.book.instance_of(spec.name):
-                continue
-            fits = [option for option in spec.options if self._fits(self.book.need_of(option), {})]
-            after = [option for option in spec.options if self._fits(self.book.need_of(option), taken)]
-            if fits and not after:
-                self.broken("S6a", f"low load of {start.model} takes what chat {note.job.id} needs for {spec.name}")
+        fits = any(self._fits(self.book.need_of(option), {}) for option in spec.options)
+        if fits and not any(self._fits(self.book.need_of(option), taken) for option in spec.options):
+            self.broken("S6a", f"low load of {start.model} takes what chat {note.job.id} needs for {spec.name}")
+
+    def _something_ends(self) -> bool:
+        """Whether memory is being freed, or soon will be by a process that is dead or stalled."""
+        return any(one.suspect or one.state in ("stopping", "exited") for one in self.book.instances.values())
 
     def _fits(self, need: dict[DeviceName, int], taken: dict[DeviceName, int]) -> bool:
         return all(want <= self._free(device) - taken.get(device, 0) for device, want in need.items())
@@ -89,9 +94,9 @@ class Loads(Checker):
         if not missing:
             return
         first = min(missing, key=lambda note: (note.job.job_class, note.arrived_at, note.job.id))
-        loading = [one for one in self.book.living() if one.state != "ready"]
+        loading = any(one.state == "starting" for one in self.book.living())
         spec = self.book.models.get(first.job.model)
-        if loading or spec is None or first.job.warm_only or spec.name in self.book.failed_at:
+        if loading or self._something_ends() or spec is None or first.job.warm_only or spec.name in self.book.failed_at:
             return
         if self.book.instance_of(spec.name) is not None or (first.job.job_class.is_low and self._chat_near(first)):
             return

@@ -66,6 +66,7 @@ def test_a_run_with_faults_breaks_no_rule_and_every_job_ends(seed: int) -> None:
     assert report.events >= 1500
 
 
+@pytest.mark.slow
 def test_the_faults_really_happen() -> None:
     """Every kind of fault strikes somewhere in a few runs, and none in a scenario without them."""
     seen: set[str] = set()
