@@ -1,23 +1,36 @@
-"""How fast the core is here: events a second in a plain loop, with nobody looking on. `python -m sim.bench`.
+"""How fast the core and the header reader are here, with nobody looking on. `python -m sim.bench`.
 
-Owns the recording of a run and its replay. A figure for notes and comparisons on one machine, never a test.
+Owns two workloads for the core: the mixed load that a busy card lives with, and runs full of faults, which plan all the
+time. Runs are recorded first and then replayed in a plain loop. Figures for notes, to be compared on one machine; never
+a test.
 """
 
 import gc
 import platform
+import struct
 import sys
+import tracemalloc
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 from gridsched.core.commands import Command
 from gridsched.core.events import Event
+from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.job import JobClass, JobKind
+from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
+from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
+from gridsched.vram.header import scan
 from sim.faults import KINDS
-from sim.workload import draw
+from sim.workload import GIB, Client, Scenario, draw
 from sim.world import World
 
-SEEDS = range(1, 21)
-EVENTS = 3000
 ROUNDS = 5
+VOCABULARY = 262_144
+CARD = DeviceName("gpu0")
+Tape = tuple[Policy, list[tuple[Event, float]]]
 
 
 class _Recorder:
@@ -31,29 +44,105 @@ class _Recorder:
         self.heard.append((event, now))
 
 
-def main() -> int:
-    """Record some runs, replay them several times, print the median speed."""
-    tapes = []
-    for seed in SEEDS:
-        scenario, recorder = draw(seed, KINDS), _Recorder()
-        World(scenario, Scheduler(scenario.policy), [recorder]).run(EVENTS)
-        tapes.append((scenario.policy, recorder.heard))
-    events = sum(len(heard) for _, heard in tapes)
+def mixed_load() -> Scenario:
+    """Four models that live side by side on one card; six people, eight background and four batch clients, two indexing
+    jobs that never end."""
+
+    def model(name: str, size: float, parallel: int) -> ModelSpec:
+        option = LaunchOption(name, 16384, parallel, (DeviceFootprint(CARD, weights_bytes=int(size * GIB)),))
+        return ModelSpec(ModelName(name), (option,), load_seconds=size)
+
+    def clients(count: int, job_class: JobClass, name: str, seconds: float, steps: int = 1) -> Iterable[Client]:
+        kind = JobKind.EMBEDDINGS if steps > 1 else JobKind.CHAT
+        span = (seconds * 0.8, seconds * 1.2)
+        for number in range(count):
+            label = f"{job_class.label}-{name}-{number}"
+            yield Client(label, job_class, kind, ModelName(name), span, (0.3, 1.8), (steps, steps))
+
+    everybody = (
+        *clients(6, JobClass.INTERACTIVE, "12b", 0.95),
+        *clients(8, JobClass.BACKGROUND, "4b", 0.48),
+        *clients(4, JobClass.BATCH, "2b", 0.40),
+        *clients(2, JobClass.BACKGROUND, "embed", 0.35, steps=32),
+    )
+    models = (model("12b", 8.3, 2), model("4b", 4.0, 4), model("2b", 2.8, 4), model("embed", 0.4, 4))
+    return Scenario(0, (DeviceSpec(CARD, 16 * GIB, 3 * GIB // 100 * 16),), models, Policy(), everybody)
+
+
+def _record(scenario: Scenario, events: int) -> Tape:
+    recorder = _Recorder()
+    World(scenario, Scheduler(scenario.policy), [recorder]).run(events)
+    return scenario.policy, recorder.heard
+
+
+def _replay(tapes: list[Tape]) -> float:
+    """Seconds for one event."""
+    started = perf_counter()
+    for policy, heard in tapes:
+        step = Scheduler(policy).step
+        for event, now in heard:
+            step(event, now)
+    return (perf_counter() - started) / sum(len(heard) for _, heard in tapes)
+
+
+def _header(vocabulary: int) -> bytes:
+    """The head of a model file with a large vocabulary: tokens, scores and types."""
+
+    def text(value: bytes) -> bytes:
+        return struct.pack("<Q", len(value)) + value
+
+    def array(key: bytes, kind: int, items: bytes) -> bytes:
+        return text(key) + struct.pack("<IIQ", 9, kind, vocabulary) + items
+
+    tokens = b"".join(text(b"token%d" % number) for number in range(vocabulary))
+    pairs = (
+        text(b"general.architecture") + struct.pack("<I", 8) + text(b"llama"),
+        array(b"tokenizer.ggml.tokens", 8, tokens),
+        array(b"tokenizer.ggml.scores", 6, bytes(4 * vocabulary)),
+        array(b"tokenizer.ggml.token_type", 5, bytes(4 * vocabulary)),
+    )
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs)
+
+
+def _rounds(measure: Callable[[], float]) -> tuple[float, float, float]:
+    """Median, least and most of some rounds, without the garbage collector's pauses."""
+    gc.collect()
     gc.disable()
-    speeds = []
-    for _ in range(ROUNDS):
-        started = perf_counter()
-        for policy, heard in tapes:
-            step = Scheduler(policy).step
-            for event, now in heard:
-                step(event, now)
-        speeds.append(events / (perf_counter() - started))
-    speeds.sort()
-    sys.stdout.write(
-        f"core: {speeds[ROUNDS // 2]:,.0f} events a second (median of {ROUNDS} replays of {events:,} events, "
-        f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}; Python {platform.python_version()}, {platform.machine()})\n"
+    figures = sorted(measure() for _ in range(ROUNDS))
+    gc.enable()
+    return figures[ROUNDS // 2], figures[0], figures[-1]
+
+
+def _time_scan(data: bytes) -> float:
+    started = perf_counter()
+    scan(data)
+    return perf_counter() - started
+
+
+def main() -> int:
+    """Measure and print."""
+    where = f"Python {platform.python_version()}, {platform.machine()}"
+    storms = [_record(replace(draw(seed, KINDS), drain=False), 2000) for seed in range(1, 13)]
+    for name, tapes in (("mixed load", [_record(mixed_load(), 30_000)]), ("runs full of faults", storms)):
+        median, least, most = _rounds(partial(_replay, tapes))
+        events = sum(len(heard) for _, heard in tapes)
+        spread = f"{1 / most:,.0f} to {1 / least:,.0f}"
+        _say(f"core, {name}: {1 / median:,.0f} events a second ({events:,} events, {ROUNDS} rounds, {spread}; {where})")
+    data = _header(VOCABULARY)
+    median, least, most = _rounds(lambda: _time_scan(data))
+    tracemalloc.start()
+    scan(data)
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    spread = f"{least * 1000:.0f} to {most * 1000:.0f}"
+    _say(
+        f"header with {VOCABULARY:,} tokens: {median * 1000:.0f} ms ({spread}), {peak:.1f} MiB beside the file's bytes"
     )
     return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
 
 
 if __name__ == "__main__":
