@@ -28,7 +28,7 @@ from gridsched.library.scan import usual_folders
 from gridsched.library.sources import read_library
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
-from gridsched.runtime.runtime import Parts, Runtime
+from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, data_dir_path
@@ -37,6 +37,9 @@ from gridsched.store.measurements import MeasurementStore
 
 CONFIGURATION, PORT_TAKEN, DATA_DIR_IN_USE = 2, 3, 4
 """Exit codes of the contract."""
+
+REAP_SECONDS = 5.0
+"""After a process's own grace it is killed; this is the time for that to show."""
 
 Say = Callable[[str], None]
 
@@ -175,7 +178,8 @@ def describe(engine: EngineInfo) -> str:
 def serve(parts: Parts, settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Run the server until a signal ends it: the first asks it to drain and stop, the second ends it at once."""
     metrics = Metrics(parts.engine.info())
-    runtime = Runtime(parts, settings.policy(), sink=metrics.saw, timed=metrics.decided)
+    limits = Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
+    runtime = Runtime(parts, settings.policy(), limits=limits, sink=metrics.saw, timed=metrics.decided)
     metrics.watch(runtime.snapshot, parts.catalog)
     front = Front(
         listener,

@@ -34,6 +34,9 @@ SETTLE_FIRST_SECONDS = 0.02
 SETTLE_LONGEST_SECONDS = 0.5
 """How often a process is asked whether an abandoned step has ended: at once, then less and less often."""
 
+SETTLE_ANSWER_SECONDS = 5.0
+"""How long one such question may take: the engine answers it between two batches."""
+
 
 class Dispatch:
     """One per server. `nursery` holds the processes' tasks and is left last."""
@@ -112,26 +115,33 @@ class Dispatch:
             self._nursery.start_soon(self._watch_slots, grant.instance_id)
 
     async def _watch_slots(self, instance_id: InstanceId) -> None:
-        """Ask the engine until every abandoned step of one process has ended.
+        """Ask the engine until every abandoned step of one process has ended, or its process has.
 
         The engine names no request, so what counts is the number: slots it says are busy, less the steps that we know
         to be running. Two answers in a row must agree, because a step that was granted a moment ago may not show yet.
+        How long it may take is the scheduler's to say: it ends a process that stays busy for nobody.
         """
         pause, before = SETTLE_FIRST_SECONDS, len(self._settling[instance_id])
         while waiting := self._settling.get(instance_id):
             await trio.sleep(pause)
             pause = min(pause * 1.5, SETTLE_LONGEST_SECONDS)
-            try:
-                busy = await self.upstream.busy_slots(instance_id)
-            except UpstreamFailure:
-                if instance_id not in self.engine.processes():
-                    break  # its exit frees every slot
-                continue
-            held = max(0, busy - self._desk.active[instance_id])
+            held = await self._held_slots(instance_id, len(waiting))
             for _ in range(len(waiting) - max(held, before)):
                 self._post(SlotSettled(waiting.pop(0).id))
             before = held
         self._settling.pop(instance_id, None)
+
+    async def _held_slots(self, instance_id: InstanceId, waiting: int) -> int:
+        """How many of a process's abandoned steps still run; all of them, while it does not say."""
+        if instance_id not in self.engine.processes():
+            return 0  # its exit frees every slot
+        with trio.move_on_after(SETTLE_ANSWER_SECONDS):
+            try:
+                busy = await self.upstream.busy_slots(instance_id)
+            except UpstreamFailure:
+                return waiting
+            return max(0, busy - self._desk.active[instance_id])
+        return waiting
 
     # --- refusals ---------------------------------------------------------------------------------------------------
 
