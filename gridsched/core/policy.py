@@ -36,5 +36,6 @@ class Policy:
     fit_wait_seconds: float = 10.0  # L7
     stop_grace_seconds: float = 10.0  # R3
     release_timeout_seconds: float = 10.0  # R3, L5
+    settle_limit_seconds: float = 60.0  # S8, S9: an engine still busy this long for a client that has left hangs
     load_backoff_seconds: float = 10.0  # L6d; doubled for each failure in a row, up to 900
     queues: Mapping[JobClass, QueueLimits] = field(default_factory=_default_queues)

@@ -21,7 +21,8 @@ READY = InstanceState.READY
 
 @dataclass(slots=True, eq=False)
 class GrantRecord:
-    """One step on one slot. `turn` is the relief turn it belongs to; `over` once its job has ended before it (S8)."""
+    """One step on one slot. `turn` is the relief turn it belongs to; `lawful`, that S4 allowed it (INV-7); `over` once
+    its job has ended before it, and then the engine has until `settle_by` to be done with it (S8)."""
 
     id: GrantId
     record: JobRecord
@@ -30,6 +31,7 @@ class GrantRecord:
     turn: Turn | None = None
     lawful: bool = True
     over: bool = False
+    settle_by: float = inf
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +41,9 @@ class Instance:
     `cause` is the job whose plan began the load, until its first step is granted (R4); `cause_class` is the class the
     load was begun for (R4a, L6). `restarting`: it takes no new work because its process is dead or stalled.
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
-    `release_by` is when its memory is given up for lost (L5). `relief_at` and `wake_at` are when time alone could give
-    it a relief turn, and change anything about it; refreshed whenever its slots, its queue or a mode changes.
+    `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
+    `relief_at` and `wake_at` are when time alone could give it a relief turn, and change anything about it; refreshed
+    whenever its slots, its queue or a mode changes.
     """
 
     id: InstanceId
@@ -65,6 +68,7 @@ class Instance:
     last_used_at: float = 0.0
     hot_until: float = -inf
     release_by: float = inf
+    settle_by: float = inf
     relief_at: float = inf
     wake_at: float = inf
     devices: tuple[DeviceName, ...] = field(init=False)

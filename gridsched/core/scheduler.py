@@ -190,10 +190,8 @@ class Scheduler:
         waiting_jobs = sum(count.waiting for count in state.counts)
         for record in state.entered:
             if record.grant_id is None and record.job.id in state.jobs:
-                limit_seconds = record.job.max_wait_seconds
-                if limit_seconds is None:
-                    limit_seconds = state.policy.queues[record.job.job_class].max_wait_seconds
-                record.deadline = inf if limit_seconds is None else record.place + limit_seconds
+                limits = (record.job.max_wait_seconds, state.policy.queues[record.job.job_class].max_wait_seconds)
+                record.deadline = record.place + min((each for each in limits if each is not None), default=inf)
                 state.deadlines.push(record, waiting_jobs)
         state.entered.clear()
 
@@ -208,6 +206,8 @@ class Scheduler:
             model = state.models[record.job.model]
             waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")
         for instance in list(state.instances.values()):
+            if instance.settle_by <= now:
+                serving.give_up_slots(state, instance)
             if instance.release_by <= now:
                 lifecycle.give_up_for_lost(state, instance)
             if _idle_until(instance) <= now:
@@ -427,6 +427,7 @@ def _refresh(state: State, instance: Instance) -> None:
         if not instance.chats and state.now < instance.hot_until < instance.wake_at:
             # The slot that is kept for chats comes free when it cools (S6).
             instance.wake_at = instance.hot_until
+    instance.wake_at = min(instance.wake_at, instance.settle_by)
 
 
 def _idle_until(instance: Instance) -> float:

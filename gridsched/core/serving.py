@@ -135,6 +135,8 @@ def end_job(state: State, entry: GrantRecord, move: JobMove) -> None:
         free_slot(state, entry)
     else:
         entry.over = True
+        entry.settle_by = state.now + state.policy.settle_limit_seconds
+        entry.instance.settle_by = min(entry.instance.settle_by, entry.settle_by)
         state.touch(entry.instance.model)
 
 
@@ -142,6 +144,15 @@ def settle(state: State, entry: GrantRecord) -> None:
     """S8: the engine is done with a step whose job was over before."""
     entry.record.state = moved(JOB_MOVES, entry.record.state, JobMove.SETTLE)
     free_slot(state, entry)
+    entry.instance.settle_by = min((item.settle_by for item in entry.instance.grants.values()), default=inf)
+
+
+def give_up_slots(state: State, instance: Instance) -> None:
+    """S9: the engine still works for clients that left long ago. It hangs: those slots are its own affair, and it is
+    restarted when the steps of those who are still there have ended."""
+    lifecycle.restart(state, instance, "S9")
+    for entry in [item for item in instance.grants.values() if item.settle_by <= state.now]:
+        settle(state, entry)
 
 
 def end_step(state: State, entry: GrantRecord) -> JobRecord:

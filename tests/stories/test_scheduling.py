@@ -310,6 +310,24 @@ def test_S8_the_slot_of_a_cancelled_step_is_free_when_the_engine_is_done() -> No
     assert world.running("m") == 1
 
 
+def test_S9_an_engine_that_never_settles_is_restarted() -> None:
+    """The client has left, the engine hangs: a minute later its slot is given up and the process is replaced."""
+    world = World((model("m", option(6, 2)),))
+    world.warm("m")
+    left, healthy = world.submit("m"), world.submit("m")
+    world.finish(left, GONE, settled=False)
+    after = world.submit("m")
+    world.advance(59.9)
+    assert world.state("m") == "ready"
+    world.advance(0.1)
+    assert world.state("m") == "draining"
+    assert world.stops("m") == []
+    world.finish(healthy)
+    assert world.stops("m") == [world.now]
+    world.advance(11.0)
+    assert world.granted_at(after) is not None
+
+
 def short_queues() -> Policy:
     """Two may wait in each class, low ones 60 s."""
     limits = QueueLimits(max_length=2, max_wait_seconds=60.0)
