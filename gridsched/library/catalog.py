@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import LaunchOption, ModelSpec
-from gridsched.library.names import Named, Names
+from gridsched.library.names import Named, Names, printable
 from gridsched.library.planning import Defaults, Plan, Unservable, plan
+from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
 from gridsched.ports import Capability, CatalogModel, DeviceInfo, LargestFit, Launch, Measurement
 
@@ -70,7 +71,7 @@ class ModelCatalog:
             )
         default = words.resolve(default_model) if default_model else None
         self._names = Names(named, default or self._first_chat())
-        self.notes = library.notes
+        self.notes = tuple(map(printable, library.notes))
         if default_model and default is None:
             known = ", ".join(words.closest(default_model)) or "no name is like it"
             self.notes += (f"library.default_model: there is no model {default_model!r} ({known}).",)
@@ -127,7 +128,7 @@ class ModelCatalog:
 
 def _named(source: Source) -> Named:
     path = source.file.path if source.file is not None else source.entry.path
-    return Named(ModelName(source.entry.name), path.resolve(), source.entry.aliases, source.words)
+    return Named(ModelName(source.entry.name), real_path(path), source.entry.aliases, source.words)
 
 
 def _entry(
@@ -141,7 +142,7 @@ def _entry(
     try:
         planned = plan(source, devices, defaults, engine_build)
     except Unservable as error:
-        return _Entry(source, None, _model(source, aliases, None, None, str(error)))
+        return _Entry(source, None, _model(source, aliases, None, None, printable(str(error))))
     spec = _spec(source, planned.measured(measurements), measurements, defaults)
     return _Entry(source, planned, _model(source, aliases, planned, spec, None))
 

@@ -6,6 +6,7 @@ answer to answers to neither: a wrong model never answers (C15).
 """
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from gridsched.library.shards import SUFFIX
 
 DEFAULT_WORDS = frozenset(("default", "auto", "local-model", "current"))
 CLOSEST = 3
+_UNFIT = frozenset(("Cc", "Cs", "Zl", "Zp"))  # categories: controls, bytes that are no UTF-8, line separators
 SHORTEST_PART = 3  # letters of a name that are worth a suggestion: one or two are in every name
 
 
@@ -28,14 +30,27 @@ class Named:
     file_words: tuple[str, ...] = ()
 
 
+def presentable(word: str) -> str:
+    """A file's word as it can be listed, logged and sent in a header: one line of UTF-8, no space around it.
+
+    Whatever cannot stand there becomes `_`; dots, quotes, slashes and every other character stay (F10).
+    """
+    return "".join("_" if unicodedata.category(each) in _UNFIT else each for each in word).strip() or "_"
+
+
+def printable(sentence: str) -> str:
+    """One line that does nothing to a terminal and is UTF-8, whatever path or key of a file it quotes."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in sentence)
+
+
 def file_words(path: Path, stem: str, publisher: str = "", repo: str = "") -> tuple[str, ...]:
     """What a file may be called: `publisher/repo/file`, `publisher/file`, `publisher/repo`, `file`; each file word with
-    its suffix or without."""
+    its suffix or without. All of them are presentable."""
     words = [stem, path.name]
     if publisher:
         words += [f"{publisher}/{word}" for word in (stem, repo)]
         words += [f"{publisher}/{repo}/{word}" for word in (stem, path.name)]
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys(map(presentable, words)))
 
 
 class Names:

@@ -1,6 +1,6 @@
-"""Vision and audio companions of models (`mmproj` files): never models themselves (F7).
+"""GGUF files that are no models: above all vision and audio companions (`mmproj` files), which go with one (F7).
 
-Owns how one is known and which one goes with a model that lies beside it. Reads files through `shards`; blocks.
+Owns how they are known and which projector goes with a model that lies beside it. Reads files through `shards`; blocks.
 """
 
 from pathlib import Path
@@ -9,6 +9,12 @@ from gridsched.library.read import Unreadable
 from gridsched.library.shards import SUFFIX, ModelFile, read_model
 from gridsched.ports import Capability
 from gridsched.vram.header import Header
+
+_OTHER_KINDS = {
+    "adapter": "it is an adapter (LoRA), which goes with a model, not a model",
+    "imatrix": "it is an importance matrix, not a model",
+}
+"""What `general.type` says of files that no engine serves."""
 
 NAME_PART = "mmproj"  # how every publisher names them
 _ENCODERS = (
@@ -21,6 +27,17 @@ def is_projector(header: Header) -> bool:
     """Whether a file is a companion."""
     metadata = header.metadata
     return metadata.get("general.architecture") == "clip" or metadata.get("general.type") == "mmproj"
+
+
+def why_no_model(file: ModelFile) -> str | None:
+    """Why a file that could be read is no model; None where it is one."""
+    if is_projector(file.header):
+        return "it is a projector (mmproj), which goes with a model, not a model"
+    if (kind := file.header.metadata.get("general.type")) in _OTHER_KINDS:
+        return _OTHER_KINDS[str(kind)]
+    if not any(header.tensors for header in (file.header, *file.shards)):
+        return "it has no weights (a vocabulary only)"
+    return None
 
 
 def projector_capabilities(header: Header) -> frozenset[Capability]:

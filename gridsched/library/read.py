@@ -55,6 +55,11 @@ class ReadFile:
     header: Header
 
 
+def real_path(path: Path) -> Path:
+    """Where a path leads, links followed. A link that leads back to itself is its own answer: `resolve` would raise."""
+    return Path(os.path.realpath(path))
+
+
 def read_file(path: Path) -> ReadFile:
     """Read the header of the file at `path`, links followed. Raises Unreadable."""
     try:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridsched.library.projectors import is_projector
-from gridsched.library.read import Unreadable
+from gridsched.library.names import presentable
+from gridsched.library.projectors import why_no_model
+from gridsched.library.read import Unreadable, real_path
 from gridsched.library.shards import SUFFIX, ModelFile, first_part, is_later_part, read_model, stem_of
 
 MAX_DEPTH = 6  # the hub's cache needs five: models--X--Y/snapshots/REVISION/FOLDER/FILE
@@ -56,7 +57,7 @@ def usual_folders(data_dir: Path, home: Path, environ: Mapping[str, str]) -> tup
         Path(environ.get("HF_HUB_CACHE") or hub_home / "hub"),
         home / ".lmstudio" / "models",
     )
-    return tuple(folder for folder in folders if folder.is_dir())
+    return tuple(folder for folder in folders if os.access(folder, os.F_OK))  # `is_dir` raises behind a closed one
 
 
 def scan_folders(folders: Sequence[Path]) -> Index:
@@ -66,30 +67,31 @@ def scan_folders(folders: Sequence[Path]) -> Index:
     seen: set[Path] = set()
     for root in folders:
         for path in _gguf_files(root, notes):
-            if is_later_part(path) and first_part(path).exists():
+            if is_later_part(path) and os.access(first_part(path), os.F_OK):
                 continue
-            real = path.resolve()
+            real = real_path(path)
             if real in seen:
                 continue  # the same file by another link
             seen.add(real)
             found = _read(root, path)
-            if found.file is None or not is_projector(found.file.header):
+            if found.file is None or why_no_model(found.file) is None:
                 _keep_newest(models, found, notes)
     return Index(tuple(models.values()), tuple(notes))
 
 
 def _read(root: Path, path: Path) -> Indexed:
     publisher, repo = _origin(root, path)
+    stem = presentable(stem_of(path))
     try:
         file = read_model(path)
     except Unreadable as error:
-        return Indexed(path, stem_of(path), publisher, repo, problem=str(error))
-    return Indexed(path, stem_of(path), publisher, repo, file)
+        return Indexed(path, stem, publisher, repo, problem=str(error))
+    return Indexed(path, stem, publisher, repo, file)
 
 
 def _origin(root: Path, path: Path) -> tuple[str, str]:
     """Publisher and repository, told by `PUBLISHER/REPO/…/FILE` or the hub cache's `models--PUBLISHER--REPO/…`."""
-    folders = path.relative_to(root).parts[:-1]
+    folders = [presentable(part) for part in path.relative_to(root).parts[:-1]]
     for folder in folders:
         if folder.startswith("models--") and folder.count("--") == 2:  # noqa: PLR2004 - both separators
             _, publisher, repo = folder.split("--")
@@ -111,13 +113,13 @@ def _keep_newest(models: dict[tuple[str, str, str], Indexed], found: Indexed, no
 
 
 def _gguf_files(root: Path, notes: list[str]) -> Iterator[Path]:
-    """GGUF files under a folder, breadth first, in order of their names; hidden folders are passed over."""
+    """GGUF files under a folder, breadth first, in order of their names; what is hidden is passed over."""
     waiting = [(root, 0)]
     entered: set[Path] = set()
     files = 0
     while waiting:
         folder, depth = waiting.pop(0)
-        real = folder.resolve()
+        real = real_path(folder)
         if real in entered:
             continue  # a link that leads back
         entered.add(real)
@@ -125,8 +127,10 @@ def _gguf_files(root: Path, notes: list[str]) -> Iterator[Path]:
             notes.append(f"{root} holds more than {MAX_FOLDERS} folders: the rest was not looked at.")
             return
         for entry in _entries(folder, notes):
+            if entry.name.startswith("."):
+                continue
             if _is_folder(entry):
-                if depth < MAX_DEPTH and not entry.name.startswith("."):
+                if depth < MAX_DEPTH:
                     waiting.append((Path(entry.path), depth + 1))
             elif entry.name.lower().endswith(SUFFIX):
                 files += 1

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.library.names import file_words
-from gridsched.library.projectors import is_projector, projector_beside, read_projector
-from gridsched.library.read import Unreadable
+from gridsched.library.projectors import projector_beside, read_projector, why_no_model
+from gridsched.library.read import Unreadable, real_path
 from gridsched.library.scan import Index, Indexed, scan_folders
 from gridsched.library.shards import ModelFile, first_part, read_model, stem_of
 from gridsched.ports import ModelEntry
@@ -45,11 +45,11 @@ def read_library(entries: Sequence[ModelEntry], folders: Sequence[Path]) -> Libr
 
 def gather(entries: Sequence[ModelEntry], index: Index) -> Library:
     """Put what is configured first, and leave out of the index what it already serves."""
-    origins = {found.path.resolve(): found for found in index.models}
+    origins = {real_path(found.path): found for found in index.models}
     sources = [_configured(entry, origins) for entry in entries]
     notes = list(index.notes)
     taken = {source.entry.name for source in sources}
-    served = {first_part(entry.path).resolve() for entry in entries}
+    served = {real_path(first_part(entry.path)) for entry in entries}
     for real, found in origins.items():
         if real in served:
             continue
@@ -63,14 +63,14 @@ def gather(entries: Sequence[ModelEntry], index: Index) -> Library:
 
 def _configured(entry: ModelEntry, origins: dict[Path, Indexed]) -> Source:
     path = first_part(entry.path)
-    found = origins.get(path.resolve())
+    found = origins.get(real_path(path))
     words = file_words(path, stem_of(path), found.publisher, found.repo) if found else file_words(path, stem_of(path))
     try:
         file = read_model(path)
     except Unreadable as error:
         return Source(entry, words, problem=f"{path}: {error}")
-    if is_projector(file.header):
-        return Source(entry, words, problem=f"{path}: it is a projector (mmproj), which goes with a model, not a model")
+    if reason := why_no_model(file):
+        return Source(entry, words, problem=f"{path}: {reason}")
     if entry.mmproj is None:
         return Source(entry, words, file, projector_beside(file))
     try:

@@ -256,6 +256,15 @@ def test_what_cannot_be_planned_is_listed_with_its_reason(tmp_path: Path, chat: 
     assert made.largest_fit(ModelName("gone"), {DeviceName("host"): GIB}) == LargestFit(0, 0)
 
 
+def test_reasons_and_notes_are_one_printable_line(tmp_path: Path) -> None:
+    """Whatever a path or a header's own words hold: they go to a terminal, and into JSON (F9)."""
+    bad = tmp_path / "ne\nw \udcff.gguf"
+    odd = write_model(tmp_path / "odd.gguf", {"general.architecture": "ll\nama"})
+    (gone, hollow) = catalog(ModelEntry("gone", bad), ModelEntry("odd", odd)).models()
+    assert (gone.unavailable or "").endswith("ne\\nw \\udcff.gguf: the file is not there")
+    assert (hollow.unavailable or "").endswith("ll\\nama.block_count: is missing from the header")
+
+
 def test_the_default_is_the_configured_model_else_the_first_that_chats(tmp_path: Path) -> None:
     """One with a chat template before one without; never an embedder; a default that is nobody is said."""
     embedder = ModelEntry("a-embed", write_model(tmp_path / "e.gguf", EMBEDDER))

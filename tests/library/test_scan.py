@@ -7,7 +7,7 @@ import pytest
 
 from gridsched.library import scan
 from gridsched.library.scan import Index, Indexed, scan_folders, usual_folders
-from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, write_model, write_split
+from tests.library.models import CHAT, PROJECTOR, PROJECTOR_TENSORS, TENSORS, write_model, write_split
 
 
 def by_stem(index: Index) -> dict[str, Indexed]:
@@ -58,6 +58,44 @@ def test_a_projector_is_no_model(tmp_path: Path) -> None:
     assert set(by_stem(scan_folders([tmp_path]))) == {"chat"}
 
 
+def test_files_without_a_models_weights_are_no_models(tmp_path: Path) -> None:
+    """An adapter, an importance matrix, a bare vocabulary: no engine would serve them. A first part may be bare."""
+    write_model(tmp_path / "lora.gguf", {**CHAT, "general.type": "adapter"})
+    write_model(tmp_path / "imatrix.gguf", {**CHAT, "general.type": "imatrix"})
+    write_model(tmp_path / "vocabulary.gguf", CHAT, ())
+    split = {"split.count": 2, "split.no": 0, "split.tensors.count": len(TENSORS)}
+    write_model(tmp_path / "whole-00001-of-00002.gguf", {**CHAT, **split}, ())
+    write_model(tmp_path / "whole-00002-of-00002.gguf", {**CHAT, **split, "split.no": 1})
+    assert set(by_stem(scan_folders([tmp_path]))) == {"whole"}
+
+
+def test_links_that_lead_back_to_themselves_harm_nobody(tmp_path: Path) -> None:
+    """One is listed with its reason, the rest is served (F11)."""
+    write_model(tmp_path / "m.gguf")
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    found = by_stem(scan_folders([tmp_path]))
+    assert found["m"].problem is None
+    assert found["loop"].problem == "it is a link that leads back to itself"
+
+
+def test_F10_a_files_name_is_kept_but_for_what_no_list_or_header_can_hold(tmp_path: Path) -> None:
+    """Quotes, spaces, dots and other scripts stay; a line's end, an escape, a byte that is no UTF-8 do not."""
+    names = {
+        "my модель 'q4' é🦙.v1.0.gguf": "my модель 'q4' é🦙.v1.0",
+        "ne\r\nX-Evil: 1.gguf": "ne__X-Evil: 1",
+        "esc\x1b[31m\x7f\u2028.gguf": "esc_[31m__",
+        "bad\udcff.gguf": "bad_",
+        " \t.gguf": "_",
+    }
+    for name in names:
+        write_model(tmp_path / "p\n" / "r" / name)
+    found = scan_folders([tmp_path]).models
+    assert {one.path.name: one.stem for one in found} == names
+    assert {one.publisher for one in found} == {"p_"}
+
+
 def test_publisher_and_repository_come_from_the_folders(tmp_path: Path) -> None:
     """PUBLISHER/REPO/FILE as LM Studio lays it out, the hub's cache with its snapshots, and a flat folder."""
     write_model(tmp_path / "lm" / "bartowski" / "Qwen3-8B-GGUF" / "Qwen3-8B-Q4_K_M.gguf")
@@ -102,9 +140,11 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Circles end, hidden folders are passed over, depth and counts have limits that are said."""
+    """Circles end, what is hidden is passed over, depth and counts have limits that are said."""
     (tmp_path / "loop").symlink_to(tmp_path)
     write_model(tmp_path / ".hidden" / "h.gguf")
+    write_model(tmp_path / "._deep.gguf")  # what another system leaves beside each file that it copies
+    write_model(tmp_path / ".gguf")
     write_model(tmp_path.joinpath(*"abcdef") / "deep.gguf")
     write_model(tmp_path.joinpath(*"abcdefg") / "too-deep.gguf")
     assert [found.stem for found in scan_folders([tmp_path]).models] == ["deep"]

@@ -7,7 +7,7 @@ import pytest
 from gridsched.library.projectors import projector_capabilities
 from gridsched.library.sources import Source, read_library
 from gridsched.ports import Capability, ModelEntry
-from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
+from tests.library.models import CHAT, PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
 from tests.support.gguf_header import Value
 
 
@@ -90,6 +90,25 @@ def test_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: 
     projector = write_model(tmp_path / "p.gguf", PROJECTOR, PROJECTOR_TENSORS)
     assert (one(ModelEntry("p", projector)).problem or "").startswith(f"{projector}: it is a projector")
     assert one(ModelEntry("m", model, mmproj=model)).problem == f"mmproj {model}: it is a model, not a projector"
+
+
+def test_an_adapter_and_a_vocabulary_are_refused_as_models(tmp_path: Path) -> None:
+    """Before an engine is started for nothing."""
+    adapter = write_model(tmp_path / "lora.gguf", {**CHAT, "general.type": "adapter"})
+    bare = write_model(tmp_path / "vocabulary.gguf", CHAT, ())
+    assert (
+        one(ModelEntry("a", adapter)).problem
+        == f"{adapter}: it is an adapter (LoRA), which goes with a model, not a model"
+    )
+    assert one(ModelEntry("v", bare)).problem == f"{bare}: it has no weights (a vocabulary only)"
+
+
+def test_a_configured_link_that_leads_back_to_itself_has_its_reason(tmp_path: Path) -> None:
+    """A sentence, and no crash (F11)."""
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    assert one(ModelEntry("l", tmp_path / "loop.gguf")).problem == (
+        f"{tmp_path / 'loop.gguf'}: it is a link that leads back to itself"
+    )
 
 
 @pytest.mark.parametrize(
