@@ -130,24 +130,24 @@ class Deadlines:
     """When waits are over (S9), as a heap. Jobs that stopped waiting are dropped when they come up, or when the heap
     is mostly them, so that a day's deadlines of jobs long served do not pile up."""
 
-    _heap: list[tuple[float, int, JobRecord]] = field(default_factory=list)
+    heap: list[tuple[float, int, JobRecord]] = field(default_factory=list)
 
     def push(self, record: JobRecord, waiting: int) -> None:
         """Remember the deadline of a job, one of `waiting` that wait."""
         if record.deadline == inf:
             return
-        heapq.heappush(self._heap, (record.deadline, record.number, record))
-        if len(self._heap) > 64 + 4 * waiting:
-            self.rebuild(entry[2] for entry in list(self._heap) if _holds(entry))
+        heapq.heappush(self.heap, (record.deadline, record.number, record))
+        if len(self.heap) > 64 + 4 * waiting:
+            self.rebuild(entry[2] for entry in list(self.heap) if _holds(entry))
 
     def rebuild(self, records: Iterable[JobRecord]) -> None:
         """Start anew with these."""
-        self._heap = [(record.deadline, record.number, record) for record in records if record.deadline < inf]
-        heapq.heapify(self._heap)
+        self.heap = [(record.deadline, record.number, record) for record in records if record.deadline < inf]
+        heapq.heapify(self.heap)
 
     def next_at(self) -> float:
         """The earliest deadline, inf for none."""
-        heap = self._heap
+        heap = self.heap
         while heap and not _holds(heap[0]):
             heapq.heappop(heap)
         return heap[0][0] if heap else inf
@@ -156,7 +156,7 @@ class Deadlines:
         """Take out the waiting jobs whose deadline has come."""
         late = []
         while self.next_at() <= now:
-            late.append(heapq.heappop(self._heap)[2])
+            late.append(heapq.heappop(self.heap)[2])
         return late
 
 

@@ -72,10 +72,12 @@ class Instance:
     relief_at: float = inf
     wake_at: float = inf
     devices: tuple[DeviceName, ...] = field(init=False)
+    device: DeviceName | None = field(init=False)
     parallel: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.devices = self.option.devices
+        self.device = self.devices[0] if self.devices else None
         self.parallel = self.option.parallel
 
     def hot(self, now: float) -> bool:

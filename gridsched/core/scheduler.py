@@ -139,7 +139,7 @@ class Scheduler:
             self._watch_modes()
             self._look_ahead(touched)
             if not state.touched and not state.replan_due:
-                if self._relief_is_due():
+                if (state.counts[1].waiting or state.counts[2].waiting) and self._relief_is_due():
                     relief.give_turns(state)
                 if not state.replan_due and not state.turns_changed:
                     return
@@ -176,13 +176,8 @@ class Scheduler:
                 _refresh(state, instance)
 
     def _relief_is_due(self) -> bool:
-        state = self._state
-        if state.counts[1].waiting or state.counts[2].waiting:
-            now = state.now
-            for instance in state.instances.values():
-                if instance.relief_at <= now:
-                    return True
-        return False
+        now = self._state.now
+        return any(instance.relief_at <= now for instance in self._state.instances.values())
 
     def _remember_deadlines(self) -> None:
         """S9: only jobs that were not granted in the step of their arrival ever wait."""
@@ -221,7 +216,7 @@ class Scheduler:
         """The earliest moment after now at which time alone could change a decision."""
         state = self._state
         now = state.now
-        wake_at = state.deadlines.next_at()
+        wake_at = state.deadlines.next_at() if state.deadlines.heap else inf
         if now < state.plan_wake_at < wake_at:
             wake_at = state.plan_wake_at
         for mode in state.modes.values():
@@ -406,6 +401,7 @@ class Scheduler:
     def _drain_began(self, event: DrainBegan) -> None:  # noqa: ARG002 - it says all by having come
         state = self._state
         state.server = moved(SERVER_MOVES, state.server, ServerMove.DRAIN)
+        state.draining = True
         for model in list(state.waiting_models.values()):
             for record in list(model.queue):
                 waiting.reject(state, record, admission.draining(), "P8")
@@ -421,7 +417,7 @@ def _refresh(state: State, instance: Instance) -> None:
     if instance.state is not READY:
         instance.wake_at = instance.release_by
     elif not instance.model.queue.low:
-        instance.wake_at = _idle_until(instance)
+        instance.wake_at = inf if instance.model.spec.idle_ttl_seconds is None else _idle_until(instance)
     else:
         instance.wake_at = instance.relief_at = relief.next_at(state, instance)
         if not instance.chats and state.now < instance.hot_until < instance.wake_at:

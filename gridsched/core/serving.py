@@ -7,8 +7,7 @@ marks the state for planning.
 from math import inf
 
 from gridsched.core import lifecycle
-from gridsched.core.commands import Grant, GrantStep, Log, LogEvent
-from gridsched.core.ids import GrantId
+from gridsched.core.commands import Grant, GrantStep, LogEvent
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.queues import JobRecord
@@ -90,8 +89,7 @@ def grant(
     model = instance.model
     job = record.job
     now = state.now
-    state.last_grant += 1
-    grant_id = GrantId(state.last_grant)
+    grant_id = next(state.grant_ids)
     record.state = moved(JOB_MOVES, record.state, GRANT)
     record.grant_id = grant_id
     leave(state, record, model)
@@ -113,12 +111,8 @@ def grant(
     if rule is None:
         rule = "S3" if record.step > 1 else "S7" if waited_seconds == 0 else "S2"
     figures = {"queue_ms": in_ms(waited_seconds), "instance": instance.id}
-    name = model.name
-    state.say(
-        Log(DISPATCH, job.id, job.job_class, job.kind, name, instance.devices[0] if instance.devices else None,
-            record.step, job.steps, rule, figures)
-    )  # fmt: skip
-    state.out.append(GrantStep(Grant(grant_id, job.id, instance.id, name, record.step, job.steps, waited_seconds)))
+    state.say_of_job(DISPATCH, record, rule, figures, instance.device)
+    state.out.append(GrantStep(Grant(grant_id, job.id, instance.id, job.model, record.step, job.steps, waited_seconds)))
 
 
 # --- ends -------------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ Owns the collections and the notes of what has changed in this step (`touched`, 
 modules that do take the state as their first argument. Nothing outside `Scheduler.step` may change it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from math import inf
+from typing import cast
 
 from gridsched.core.commands import Command, Log, LogEvent
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
@@ -22,12 +24,9 @@ from gridsched.core.transitions import ServerState
 NO_FIGURES: Mapping[str, object] = {}
 """Shared by all lines without figures; nobody writes to it."""
 
-GOING_AWAY = ServerState.DRAINING
-"""Asked for at every arrival; looking a member up in its enum takes as long as the comparison."""
-
 
 class State:
-    """The scheduler's whole state.
+    """The scheduler's whole state. `draining` is said once more beside `server`, because every arrival asks.
 
     `waiting_models` are the models that some job waits for; `touched` those whose slots or queue changed in this step;
     `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
@@ -36,15 +35,17 @@ class State:
     """
 
     __slots__ = (
-        "counts", "deadlines", "entered", "grants", "instances", "jobs", "last_grant", "last_instance", "last_number",
-        "ledger", "load_seconds_by_key", "models", "modes", "now", "out", "plan_wake_at", "plans", "policy",
-        "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "watched",
+        "counts", "deadlines", "draining", "entered", "grant_ids", "grants", "instances", "jobs",
+        "last_instance", "last_number", "ledger", "load_seconds_by_key", "models", "modes", "now", "out",
+        "plan_wake_at", "plans", "policy", "replan_due", "server", "story", "touched", "turns_changed",
+        "unplaced", "waiting_models", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.now = -inf
         self.server = ServerState.SERVING
+        self.draining = False
         self.jobs: dict[JobId, JobRecord] = {}
         self.grants: dict[GrantId, GrantRecord] = {}
         self.models: dict[ModelName, ModelState] = {}
@@ -65,14 +66,9 @@ class State:
         self.watched: set[InstanceId] = set()
         self.plan_wake_at = inf
         self.out: list[Command] = []
-        self.last_grant = 0
+        self.grant_ids = cast("Iterator[GrantId]", count(1))
         self.last_instance = 0
         self.last_number = 0
-
-    @property
-    def draining(self) -> bool:
-        """Whether the server is going away (P8)."""
-        return self.server is GOING_AWAY
 
     def say(self, log: Log) -> None:
         """Put a line into the decision log, and into the stories."""
@@ -80,19 +76,23 @@ class State:
         self.story.tell((self.now, log))
 
     def say_of_job(
-        self, event: LogEvent, record: JobRecord, rule: str | None, figures: Mapping[str, object] = NO_FIGURES
+        self,
+        event: LogEvent,
+        record: JobRecord,
+        rule: str | None,
+        figures: Mapping[str, object] = NO_FIGURES,
+        device: DeviceName | None = None,
     ) -> None:
         """A line about a job."""
         job = record.job
-        log = Log(event, job.id, job.job_class, job.kind, job.model, None, record.step, job.steps, rule, figures)
+        log = Log(event, job.id, job.job_class, job.kind, job.model, device, record.step, job.steps, rule, figures)
         self.out.append(log)
         self.story.tell((self.now, log))
 
     def say_of_instance(self, event: LogEvent, instance: Instance, rule: str | None, **figures: object) -> None:
         """A line about an instance; it names the first device and carries the instance's number."""
         figures["instance"] = instance.id
-        device = instance.devices[0] if instance.devices else None
-        self.say(Log(event, model=instance.model.spec.name, device=device, rule=rule, figures=figures))
+        self.say(Log(event, model=instance.model.name, device=instance.device, rule=rule, figures=figures))
 
     def say_of_device(self, event: LogEvent, device: DeviceName, rule: str, **figures: object) -> None:
         """A line about a device."""

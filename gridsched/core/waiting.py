@@ -23,7 +23,7 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     state.counts[record.job.job_class].waiting += 1
     state.waiting_models[model.name] = model
     state.entered.append(record)
-    state.touch(model)
+    state.touched[model.name] = model
     instance = model.instance
     if instance is not None and instance.state is READY:
         return

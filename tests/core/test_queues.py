@@ -100,7 +100,7 @@ def test_deadlines_of_jobs_long_served_do_not_pile_up() -> None:
         deadlines.push(item, 1)
         item.state = JobState.RUNNING
         item.grant_id = GrantId(number)
-    assert len(deadlines._heap) < 100
+    assert len(deadlines.heap) < 100
 
 
 def test_retry_after_follows_the_pace_of_departures_and_grows_while_nothing_moves() -> None:
