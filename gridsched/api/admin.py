@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import trio
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, HTTPScope
 from quart import Response, request
 from quart.asgi import ASGIHTTPConnection
 from quart.wrappers import Request
@@ -17,6 +17,7 @@ from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
+from gridsched.api.exchange import joined
 from gridsched.api.health import deep, health
 from gridsched.api.origin import foreign
 from gridsched.api.problems import Problem, RequestError, invalid, method_not_allowed, not_found, plain
@@ -26,7 +27,7 @@ from gridsched.api.status import status
 from gridsched.runtime.decisions import DecisionLog, Line
 
 LONGEST_BODY_BYTES = 64 * 1024
-"""No route here takes a body; this bounds what is read before the refusal."""
+"""No route here takes a body yet; whoever calls this application reads one of this length, and refuses a longer one."""
 
 
 class Connection(TrioASGIHTTPConnection):
@@ -59,7 +60,6 @@ def build(house: House) -> QuartTrio:
     app = QuartTrio("gridsched.api.admin", static_folder=None)
     app.asgi_http_class = Connection
     app.config["RESPONSE_TIMEOUT"] = None  # the default cuts every stream after 60 s without a word
-    app.config["MAX_CONTENT_LENGTH"] = LONGEST_BODY_BYTES
     app.url_map.merge_slashes = False  # a redirect would turn a POST into a GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
     _add_errors(app, house)
@@ -101,8 +101,7 @@ def _add_routes(app: QuartTrio, house: House) -> None:
 def _add_errors(app: QuartTrio, house: House) -> None:
     @app.before_request
     async def refuse_foreign() -> Response | None:
-        named = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in request.headers}
-        problem = foreign(named, house.settings.host)
+        problem = foreign(joined(cast("HTTPScope", request.scope)["headers"]), house.settings.host)
         return _problem(problem) if problem is not None else None
 
     @app.errorhandler(RequestError)

@@ -1,21 +1,26 @@
-"""The front: one listening socket, hypercorn, and which application answers what.
+"""The front: one listening socket, its connections, and which application answers what.
 
-Owns the server's own figures and its end: listeners close at once, the decision log's followers have ended by then,
+Owns the server's own figures and its end: the listener closes at once, the decision log's followers have ended by then,
 open answers get their grace. `Front` fits `runtime.runtime.Front`.
 """
 
 import logging
 import socket
+from functools import partial
 
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.trio import serve
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
 from quart_trio import QuartTrio
 
 from gridsched.api import admin
-from gridsched.api.asgi import DataPlane
+from gridsched.api.asgi import AsgiExchange, DataPlane, read_body
+from gridsched.api.connection import Connection, turn_away
+from gridsched.api.exchange import send_problem
 from gridsched.api.observe import Observer
+from gridsched.api.problems import Problem
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
 from gridsched.runtime.runtime import Runtime
@@ -37,13 +42,27 @@ class Front:
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
         house = House(runtime, self._settings, self._observer, stop)
-        app = Dispatch(DataPlane(house), admin.build(house))
-        await serve(app, self._config(), shutdown_trigger=stop.wait)
+        app = ASGIWrapper(Dispatch(DataPlane(house), admin.build(house), self._settings.upload_stall_seconds))
+        config, context = self._config(), WorkerContext(None)
+
+        async def serve_one(stream: trio.SocketStream) -> None:
+            if len(connections.child_tasks) > self._settings.most_connections:
+                await turn_away(stream)
+            else:
+                await Connection(app, config, context, stream).run()
+
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as accepting:
+                listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+                accepting.start_soon(partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections))
+                await stop.wait()
+                accepting.cancel_scope.cancel()
+            await context.terminated.set()
+            grace_seconds = self._settings.graceful_seconds + LAST_WORDS_SECONDS
+            connections.cancel_scope.deadline = trio.current_time() + grace_seconds
 
     def _config(self) -> Config:
         config = Config()
-        config.bind = [f"fd://{self._listener.detach()}"]
-        config.graceful_timeout = self._settings.graceful_seconds + LAST_WORDS_SECONDS
         config.keep_alive_timeout = self._settings.keep_alive_seconds
         config.keep_alive_max_requests = REQUESTS_PER_CONNECTION
         config.h11_max_incomplete_size = LONGEST_HEAD_BYTES
@@ -55,15 +74,37 @@ class Front:
 
 
 class Dispatch:
-    """The outermost ASGI application: `/v1` to the data plane, the rest to Quart."""
+    """The outermost ASGI application: `/v1` to the data plane, the rest to Quart.
 
-    def __init__(self, data_plane: DataPlane, rest: QuartTrio) -> None:
+    Quart answers an unknown path before the body is read, which resets the connection under the client's upload; so
+    what goes there is read whole first, as on the data plane.
+    """
+
+    def __init__(self, data_plane: DataPlane, rest: QuartTrio, upload_stall_seconds: float) -> None:
         self._data_plane = data_plane
         self._rest = rest
+        self._upload_stall_seconds = upload_stall_seconds
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer one request, or run one lifespan."""
-        if scope["type"] == "http" and (scope["path"] == "/v1" or scope["path"].startswith("/v1/")):
+        """Answer one request. A connection makes no other kind of scope."""
+        assert scope["type"] == "http"  # noqa: S101 - for the type checker
+        if scope["path"] == "/v1" or scope["path"].startswith("/v1/"):
             await self._data_plane(scope, receive, send)
-        else:
-            await self._rest(scope, receive, send)
+            return
+        body = await read_body(receive, admin.LONGEST_BODY_BYTES, self._upload_stall_seconds)
+        if isinstance(body, Problem):
+            exchange = AsgiExchange(scope, send, b"")
+            await send_problem(exchange, body)
+            await exchange.finish()
+        elif body is not None:
+            await self._rest(scope, _replay(body, receive), send)
+
+
+def _replay(body: bytes, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
+    """A body that has been read, then whatever else comes."""
+    messages: list[ASGIReceiveEvent] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> ASGIReceiveEvent:
+        return messages.pop() if messages else await receive()
+
+    return receive_again

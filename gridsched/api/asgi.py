@@ -15,7 +15,7 @@ import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from gridsched.api import models
-from gridsched.api.exchange import Exchange, send_problem, send_whole
+from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.origin import foreign
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
@@ -31,8 +31,8 @@ POSTS: Final[Mapping[str, JobKind]] = {
 }
 MODELS = "/v1/models"
 LONGEST_REQUEST_ID = 128
-DROPPED_BODIES = 16
-"""How many times the longest body is read and dropped before an upload that does not end is cut off."""
+DROPPED_BYTES = 1024 * 1024 * 1024
+"""How much of a body that is too long is read and dropped before its connection is cut."""
 
 
 class AsgiExchange:
@@ -42,9 +42,7 @@ class AsgiExchange:
         self.method = scope["method"]
         self.path = scope["path"]
         self.body = body
-        self.headers: dict[bytes, bytes] = {}
-        for name, value in scope["headers"]:
-            self.headers.setdefault(name, value)
+        self.headers = joined(scope["headers"])
         self.request_id = _request_id(self.headers.get(b"x-request-id", b""))
         self.started = False
         self._send = send
@@ -73,7 +71,8 @@ class DataPlane:
 
     async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request."""
-        body = await _read_body(receive, self._house.settings.max_body_bytes)
+        figures = self._house.settings
+        body = await read_body(receive, figures.max_body_bytes, figures.upload_stall_seconds)
         if body is None:
             return  # the client left while it was still sending
         exchange = AsgiExchange(scope, send, b"" if isinstance(body, Problem) else body)
@@ -139,12 +138,16 @@ async def _other_method(exchange: Exchange, allowed: Sequence[str]) -> bool:
     return True
 
 
-async def _read_body(receive: ASGIReceiveCallable, longest: int) -> bytes | Problem | None:
-    """The whole body, a 413 for one that is too long, None when the client leaves before its end."""
+async def read_body(receive: ASGIReceiveCallable, longest: int, stall_seconds: float) -> bytes | Problem | None:
+    """The whole body, a refusal of one that is too long or stops coming, None when the client leaves before its end."""
     parts: list[bytes] = []
     length = 0
     while True:
-        message = await receive()
+        message = None
+        with trio.move_on_after(stall_seconds):
+            message = await receive()
+        if message is None:
+            return _upload_stalled(stall_seconds)
         if message["type"] != "http.request":
             return None
         part = message.get("body", b"")
@@ -153,11 +156,17 @@ async def _read_body(receive: ASGIReceiveCallable, longest: int) -> bytes | Prob
             parts.append(part)
         else:
             parts.clear()
-        if not message.get("more_body", False) or length > longest * DROPPED_BODIES:
+        if not message.get("more_body", False) or length > longest + DROPPED_BYTES:
             break
     if length > longest:
         return Problem("request_too_large", f"the body is longer than {longest} bytes, the longest that is taken")
     return b"".join(parts)
+
+
+def _upload_stalled(seconds: float) -> Problem:
+    """408; what is left of the body may still come, so the connection is of no more use."""
+    message = f"no byte of the body has come for {seconds:g} s"
+    return Problem("request_timeout", message, headers=((b"connection", b"close"),))
 
 
 async def _watch(receive: ASGIReceiveCallable, scope: trio.CancelScope) -> None:

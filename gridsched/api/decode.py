@@ -19,6 +19,8 @@ SERVICE_TIERS: Final[Mapping[str, JobClass]] = {"priority": JobClass.INTERACTIVE
 MAX_WAIT_SECONDS = 30 * 24 * 3600.0
 """A longest wait longer than a month is a mistake in the unit."""
 
+LONGEST_MODEL_NAME = 1024
+
 _REQUIRED: Final[Mapping[JobKind, tuple[str, str]]] = {
     JobKind.CHAT: ("messages", "["),
     JobKind.COMPLETION: ("prompt", '"['),
@@ -75,7 +77,7 @@ def decode(kind: JobKind, headers: Mapping[bytes, bytes], body: bytes) -> Infere
     wishes = _field(fields, "gridsched", Wishes) or Wishes()
     return InferenceRequest(
         kind=kind,
-        model=(_field(fields, "model", str) or "").strip(),
+        model=_model(fields),
         job_class=_asked_class(headers, fields, wishes),
         tier_class=_tier_class(fields),
         stream=kind is not JobKind.EMBEDDINGS and bool(_field(fields, "stream", bool)),
@@ -96,6 +98,14 @@ def _field(fields: Mapping[str, bytes], key: str, kind: type[T]) -> T | None:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise invalid(f"{key}: {str(error).replace('`', '')}", key) from None
+
+
+def _model(fields: Mapping[str, bytes]) -> str:
+    """The asked name, "" for none. Raises RequestError for what cannot be one, before it is compared with any."""
+    name = (_field(fields, "model", str) or "").strip()
+    if len(name) > LONGEST_MODEL_NAME:
+        raise invalid(f"model: a name has at most {LONGEST_MODEL_NAME} characters", "model")
+    return name
 
 
 def _check_required(kind: JobKind, spans: tuple[Member, ...], body: bytes) -> None:

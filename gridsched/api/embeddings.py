@@ -92,14 +92,15 @@ def split_inputs(raw: bytes) -> tuple[bytes, ...]:
     if raw.startswith(b'"'):
         _check_text(raw, "input")
         return (raw,)
-    items = tuple(bytes(item) for item in _list.decode(raw))
-    if not items:
+    slices = _list.decode(raw)
+    if not slices:
         raise invalid("input is empty", "input")
-    if all(item[:1] in b"-0123456789" for item in items):
+    if bytes(slices[0])[:1] in b"-0123456789":
         _check_tokens(raw, "input")
         return (raw,)
-    if len(items) > MAX_INPUTS:
-        raise invalid(f"input has {len(items)} items; at most {MAX_INPUTS} are taken in one request", "input")
+    if len(slices) > MAX_INPUTS:
+        raise invalid(f"input has {len(slices)} items; at most {MAX_INPUTS} are taken in one request", "input")
+    items = tuple(map(bytes, slices))
     kinds = {item[:1] for item in items}
     if kinds not in ({b'"'}, {b"["}):
         raise invalid("input must be texts only, or lists of token numbers only", "input")

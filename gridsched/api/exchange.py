@@ -4,7 +4,7 @@ A handler reads the request, sends a head once and then body bytes, and returns 
 message of an answer is the server's to send, after the handler and its watcher have ended.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gridsched.api.problems import Header, Problem
@@ -23,7 +23,7 @@ class Exchange(Protocol):
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Names in lower case; of a repeated one the first."""
+        """Names in lower case, each once: see `joined`."""
 
     @property
     def body(self) -> bytes:
@@ -42,6 +42,14 @@ class Exchange(Protocol):
 
     async def send_body(self, data: bytes) -> None:
         """Send body bytes, after the head."""
+
+
+def joined(headers: Iterable[Header]) -> dict[bytes, bytes]:
+    """Each name once, the values of a repeated one as one list (RFC 9110, section 5.3), so that none is overlooked."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        found[name] = found[name] + b", " + value if name in found else value
+    return found
 
 
 async def send_whole(exchange: Exchange, status: int, headers: Sequence[Header], body: bytes) -> None:

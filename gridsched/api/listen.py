@@ -5,12 +5,15 @@ blocking the server's end: hypercorn's sends are shielded and wait for such a cl
 """
 
 import errno
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 BACKLOG = 512
 UNREAD_TIMEOUT_MILLISECONDS = 15_000
+MOST_DESCRIPTORS = 16 * 1024  # plenty for one machine's clients; a hundred MB of connections at the most
+OWN_DESCRIPTORS = 256  # engines' pipes and pidfds, the store, log files
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
@@ -46,6 +49,22 @@ def listen(host: str, port: int) -> socket.socket:
             raise PortTaken(host, port, holder_of(port)) from None
         raise CannotListen(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return listener
+
+
+def room_for_connections() -> int:
+    """How many clients can be served at once: each may take two descriptors, its own and one to an engine.
+
+    The descriptors that this process may open are first raised to all that the system allows; without room the loop
+    would fail to accept, again and again, and engines could not be started.
+    """
+    soft, hard = (
+        MOST_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    wanted = min(hard, MOST_DESCRIPTORS)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return max(1, (wanted - OWN_DESCRIPTORS) // 2)
 
 
 def holder_of(port: int) -> str:

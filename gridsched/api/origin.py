@@ -6,11 +6,10 @@ are no browsers send no `Origin` and the host they dialled.
 """
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from gridsched.api.problems import Problem
-
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def foreign(headers: Mapping[bytes, bytes], listening_host: str) -> Problem | None:
@@ -29,7 +28,13 @@ def foreign(headers: Mapping[bytes, bytes], listening_host: str) -> Problem | No
 
 
 def _is_loopback(name: str) -> bool:
-    return name in LOOPBACK_NAMES or name.startswith("127.") or name.endswith(".localhost")
+    """A name that no name server can hand to somebody else: an address as such, or one under `localhost`."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _hostname(url: str) -> str:

@@ -23,6 +23,7 @@ STATUS: Mapping[str, int] = {
     "model_not_found": 404,
     "not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "request_too_large": 413,
     "unsupported_media_type": 415,
     "queue_full": 429,
@@ -43,6 +44,8 @@ _PASSING = frozenset({"queue_full", "queue_timeout", "upstream_error", "draining
 
 _TYPES: Mapping[int, str] = {403: "permission_error", 429: "rate_limit_error"}
 _FIRST_SERVER_ERROR = 500
+LONGEST_SAID_NAME = 200
+"""A client's string is said back to it no longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Proble
 
 def unknown_model(name: str, closest: tuple[str, ...]) -> Problem:
     """H5: a 404 that names the closest ids."""
+    if len(name) > LONGEST_SAID_NAME:
+        name = name[:LONGEST_SAID_NAME] + "…"
     hint = f" Did you mean {', '.join(closest)}?" if closest else " GET /v1/models lists those there are."
     return Problem("model_not_found", f"there is no model {name!r}.{hint}", "model", detail={"closest": closest})
 

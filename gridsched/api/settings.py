@@ -16,4 +16,6 @@ class FrontSettings:
     hold_seconds: float = 5.0  # H3
     comment_seconds: float = 5.0  # H3
     graceful_seconds: float = 1.0  # what open answers get after the drain's own limit (P8)
+    most_connections: int = 1024  # further clients are told to come back; each may take two descriptors
+    upload_stall_seconds: float = 60.0  # a slow upload is fine, one that has stopped is not
     keep_alive_seconds: float = 75.0  # longer than the pools of common clients, so that they close first

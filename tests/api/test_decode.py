@@ -81,6 +81,7 @@ def test_an_unknown_class_is_never_taken_for_another(headers: dict[bytes, bytes]
 
 BAD_FIELDS = [
     ({"model": 5}, "model"),
+    ({"model": "x" * 2000}, "model"),
     ({"stream": "yes"}, "stream"),
     ({"stream": 1}, "stream"),
     ({"x_class": 2}, "x_class"),

@@ -75,6 +75,8 @@ def test_H1_more_inputs_than_openai_takes_are_refused() -> None:
     """2,048 are taken, one more is not."""
     with pytest.raises(RequestError, match="at most 2048"):
         planned({"input": ["a"] * (MAX_INPUTS + 1)})
+    with pytest.raises(RequestError, match="at most 2048"):
+        split_inputs(b"[" + b"null," * 500_000 + b"null]")  # counted before any is looked at
 
 
 @pytest.mark.parametrize("encoding", ["int8", "", 5, ["float"]])

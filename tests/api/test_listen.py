@@ -1,11 +1,12 @@
 """The listening socket, and who holds a port that is taken."""
 
 import os
+import resource
 import socket
 
 import pytest
 
-from gridsched.api.listen import CannotListen, PortTaken, holder_of, listen
+from gridsched.api.listen import CannotListen, PortTaken, holder_of, listen, room_for_connections
 
 
 def test_a_free_port_is_ours_at_once() -> None:
@@ -39,3 +40,12 @@ def test_an_address_that_is_not_ours_is_a_sentence(host: str) -> None:
         listen(host, 1234)
     assert not isinstance(caught.value, PortTaken)
     assert host[:20] in str(caught.value)
+
+
+def test_there_are_descriptors_for_every_client_that_is_let_in() -> None:
+    """Two for each, and as many as the system allows."""
+    room = room_for_connections()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert room >= 1
+    assert soft == resource.RLIM_INFINITY or 2 * room <= soft
+    assert soft in {hard, resource.RLIM_INFINITY} or soft >= 16 * 1024

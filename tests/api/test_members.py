@@ -32,6 +32,7 @@ def test_the_spans_are_what_a_parser_finds(fields: dict[str, object], style: dic
 
 BAD = {
     "empty": b"",
+    "a million keys": b"{" + b",".join(b'"%d":1' % number for number in range(1_000_000)) + b"}",
     "blank": b" \n",
     "brace": b"{",
     "null": b"null",

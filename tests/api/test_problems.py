@@ -101,6 +101,7 @@ def test_H5_an_unknown_model_names_the_closest_or_the_list() -> None:
     assert "Did you mean a, b?" in unknown_model("c", ("a", "b")).message
     assert "GET /v1/models" in unknown_model("c\n\ud800", ()).message
     json.loads(unknown_model("c\n\ud800", ()).body())
+    assert len(unknown_model("c" * 10_000, ()).body()) < 1_000
 
 
 @pytest.mark.parametrize("kind", OutcomeKind)

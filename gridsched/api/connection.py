@@ -1,0 +1,205 @@
+"""One client's connection: hypercorn's HTTP/1.1 on a transport of our own.
+
+Owns the socket from accept to close: reading, writing, idle time, and noticing that a client has gone. It speaks
+HTTP/1.1 only. hypercorn's own transport is not used because with it
+- a client that closes between two requests holds its descriptor until the idle time is over;
+- a client that sends one request behind another is not seen to leave before the first is answered, since nothing is
+  read meanwhile: its job would run to the end for nobody;
+- what is not HTTP is refused without a word.
+
+Writes are shielded: half a write can be mended by nothing. A client that does not read is ended by the socket's
+`TCP_USER_TIMEOUT` (see `listen`).
+"""
+
+import logging
+import select
+from contextlib import suppress
+from typing import Final
+
+import h11
+import trio
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
+from hypercorn.typing import AppWrapper, ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from gridsched.api.problems import Problem
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 64 * 1024
+HANG_UP_POLL_SECONDS = 0.25
+"""How often a client whose further request has to wait is looked at; nothing else tells that it has left."""
+
+TURN_AWAY_SECONDS = 1.0
+
+_GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+_MALFORMED = "the request is not valid HTTP"
+_SAID: Final = {431: "the request's headers are too long", 501: "that transfer encoding is not understood"}
+
+
+class _HungUp(Exception):
+    """The client has left while a further request of its waited to be read."""
+
+
+class _Turn:
+    """Set while the next request may be read. Waiting for it also finds out whether the client is still there."""
+
+    def __init__(self, socket: trio.socket.SocketType) -> None:
+        self._event = trio.Event()
+        self._poll = select.poll()
+        self._poll.register(socket.fileno(), select.POLLRDHUP)
+
+    async def clear(self) -> None:
+        """The next request has to wait."""
+        self._event = trio.Event()
+
+    async def set(self) -> None:
+        """It may be read."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Wait until it may. Raises _HungUp."""
+        while True:
+            with trio.move_on_after(HANG_UP_POLL_SECONDS):
+                await self._event.wait()
+                return
+            if any(event & _GONE for _, event in self._poll.poll(0)):
+                raise _HungUp
+
+    def is_set(self) -> bool:
+        """Whether it may be read now."""
+        return self._event.is_set()
+
+
+async def turn_away(stream: trio.SocketStream) -> None:
+    """Tell a client for whom there is no room, without reading what it asks."""
+    problem = Problem("queue_full", "too many connections are open", retry_after_seconds=1.0)
+    body = problem.body()
+    lines = [b"HTTP/1.1 %d Too Many Requests" % problem.status, b"connection: close", b"content-length: %d" % len(body)]
+    lines += [b"%s: %s" % header for header in problem.head()]
+    with suppress(trio.BrokenResourceError), trio.move_on_after(TURN_AWAY_SECONDS):
+        await stream.send_all(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+    await stream.aclose()
+
+
+class _Http1(H11Protocol):
+    """hypercorn's HTTP/1.1, with no way from it into another protocol, and with a word for what it refuses."""
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """No HTTP/2: nothing here was made for it."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        """An upgrade is an offer, and is left alone: the request is answered as if it had not been made."""
+        kept = [header for header in request.headers if header[0] != b"upgrade"]
+        if len(kept) < len(request.headers):
+            request = h11.Request(
+                method=request.method, target=request.target, headers=kept, http_version=request.http_version
+            )
+        await super()._create_stream(request)
+
+    async def _send_error_response(self, status_code: int) -> None:
+        message = _SAID.get(status_code, _MALFORMED)
+        problem = Problem("invalid_request", message, passed_status=status_code, headers=((b"connection", b"close"),))
+        body = problem.body()
+        headers = [*problem.head(), (b"content-length", b"%d" % len(body))]
+        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
+        await self._send_h11_event(h11.Data(data=body))
+        await self._send_h11_event(h11.EndOfMessage())
+
+
+class Connection:
+    """Serves `app` on one accepted stream. `run` never raises for what a client does."""
+
+    def __init__(self, app: AppWrapper, config: Config, context: WorkerContext, stream: trio.SocketStream) -> None:
+        self._app = app
+        self._config = config
+        self._context = context
+        self._stream = stream
+        self._sending = trio.Lock()
+        self._idle = TrioSingleTask()
+        self._reading = True
+
+    async def run(self) -> None:
+        """From accept to close."""
+        try:
+            await self._serve()
+        except Exception:
+            log.exception("a connection failed")
+        finally:
+            await self._close()
+
+    async def _serve(self) -> None:
+        socket = self._stream.socket
+        try:
+            client = parse_socket_addr(socket.family, socket.getpeername())
+            server = parse_socket_addr(socket.family, socket.getsockname())
+        except OSError:
+            return  # gone already
+        async with TaskGroup() as self._tasks:
+            self._protocol = _Http1(
+                self._app,
+                self._config,
+                self._context,
+                self._tasks,
+                ConnectionState({}),
+                False,  # no TLS
+                client,
+                server,
+                self._obey,
+            )
+            self._protocol.can_read = _Turn(socket)
+            await self._idle.restart(self._tasks, self._end_when_idle)
+            await self._read()
+            await self._idle.stop()
+
+    async def _read(self) -> None:
+        """Hand on what comes until the client has nothing more to say."""
+        data = b" "
+        try:
+            while data:
+                data = bytes(await self._stream.receive_some(READ_BYTES))
+                await self._protocol.handle(RawData(data))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, _HungUp):
+            pass
+        self._reading = False
+        await self._protocol.handle(Closed())
+
+    async def _obey(self, event: Event) -> None:
+        """What the protocol wants done with the connection."""
+        match event:
+            case RawData(data):
+                await self._send(data)
+            case Closed():
+                await self._close()
+                await self._protocol.handle(event)
+            case Updated(idle=True) if self._reading:
+                await self._idle.restart(self._tasks, self._end_when_idle)
+            case Updated():
+                await self._idle.stop()
+
+    async def _send(self, data: bytes) -> None:
+        async with self._sending:
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._protocol.handle(Closed())
+
+    async def _end_when_idle(self) -> None:
+        """After the idle time, or at once when the server ends."""
+        with trio.move_on_after(self._config.keep_alive_timeout):
+            await self._context.terminated.wait()
+        await self._close()
+
+    async def _close(self) -> None:
+        """Say that no more comes, then close; reading ends with it."""
+        try:
+            await self._stream.send_eof()
+        except (trio.BrokenResourceError, trio.BusyResourceError, trio.ClosedResourceError):
+            pass  # gone already, or stuck in a write that the socket's own limit will end
+        finally:
+            await self._stream.aclose()
