@@ -189,9 +189,15 @@ class Book:
         or a job of a higher class, waits for. A job of several steps is as old as its last progress, at most."""
         mine = (note.job.job_class, note.progress_at, note.job.id)
         return any(
-            other.job.model != note.job.model and (other.job.job_class, other.arrived_at, other.job.id) < mine
+            other.job.model != note.job.model and (self.highest_class(other), other.arrived_at, other.job.id) < mine
             for other in self.waiting()
         )
+
+    def highest_class(self, note: JobNote) -> JobClass:
+        """The class a job may compete as: a starved batch job as background (S5, S5b)."""
+        limits = (self.policy.background_max_starvation_seconds, self.policy.batch_max_starvation_seconds)
+        starved = any(0 < limit <= self.starved_for(note) + 1e-6 for limit in limits)
+        return min(note.job.job_class, JobClass.BACKGROUND) if starved else note.job.job_class
 
     def tails(self, device: DeviceName) -> tuple[float, float]:
         """When the tail after the last chat on a device ends: by the figure of that moment, and by the present one."""

@@ -1,5 +1,7 @@
 """S6a, S6c, L6 at every start; R1, R3, R4, R4a at every stop."""
 
+from collections.abc import Callable
+
 from gridsched.core.commands import Command, StartInstance, StopInstance
 from gridsched.core.ids import DeviceName
 from gridsched.core.job import JobClass
@@ -63,24 +65,30 @@ class Loads(Checker):
         if note is None or spec is None:
             return
         taken = self.book.need_of(start.option)
-        fits = any(self._fits(self.book.need_of(option), {}) for option in spec.options)
-        if fits and not any(self._fits(self.book.need_of(option), taken) for option in spec.options):
+        fits = any(self._fits(self.book.need_of(option)) for option in spec.options)
+        if fits and not any(self._might_fit(self.book.need_of(option), taken) for option in spec.options):
             self.broken("S6a", f"low load of {start.model} takes what chat {note.job.id} needs for {spec.name}")
 
     def _something_ends(self) -> bool:
         """Whether memory is being freed, or soon will be by a process that is dead or stalled."""
         return any(one.suspect or one.state in ("stopping", "exited") for one in self.book.instances.values())
 
-    def _fits(self, need: dict[DeviceName, int], taken: dict[DeviceName, int]) -> bool:
-        return all(want <= self._free(device) - taken.get(device, 0) for device, want in need.items())
+    def _fits(self, need: dict[DeviceName, int]) -> bool:
+        """Whether a load surely fits."""
+        return all(want <= self._free(device, max) for device, want in need.items())
 
-    def _free(self, device: DeviceName) -> int:
-        """What is surely free to plan with: usable less the larger of reservation and holding of everyone there."""
+    def _might_fit(self, need: dict[DeviceName, int], taken: dict[DeviceName, int]) -> bool:
+        """Whether a load could still fit beside another."""
+        return all(want <= self._free(device, min) - taken.get(device, 0) for device, want in need.items())
+
+    def _free(self, device: DeviceName, of_two: Callable[[int, int], int]) -> int:
+        """What is free to plan with, where `of_two` chooses between an estimate and a reading of what a process takes:
+        the larger gives what is surely free, the smaller what may be."""
         spec, read = self.book.devices.get(device), self.book.readings.get(device)
         if spec is None or read is None:
             return 0
         here = [one for one in self.book.instances.values() if device in one.start.option.devices]
-        ours = sum(max(one.needs(device), one.held.get(device, 0)) for one in here)
+        ours = sum(of_two(one.needs(device), one.held.get(device, one.needs(device))) for one in here)
         external = max(0, read.used_bytes - sum(held for _, held in read.held))
         return read.total_bytes - spec.headroom_bytes - external - ours
 
@@ -100,9 +108,9 @@ class Loads(Checker):
             return
         if self.book.instance_of(spec.name) is not None or (first.job.job_class.is_low and self._chat_near(first)):
             return
-        if any(self._free(device) < 0 for device in self.book.devices):
+        if any(self._free(device, max) < 0 for device in self.book.devices):
             return
-        if any(self._fits(self.book.need_of(option), {}) for option in spec.options):
+        if any(self._fits(self.book.need_of(option)) for option in spec.options):
             self.broken("S2", f"job {first.job.id} is first, {spec.name} fits, nothing is loading, and no load begins")
 
     def _chat_near(self, note: JobNote) -> bool:
@@ -148,7 +156,7 @@ class Loads(Checker):
 
     def _pressed(self, one: InstanceNote) -> bool:
         """Whether a device of it may be in a pressure state (R6a)."""
-        return any(self._free(device) < 0 for device in one.start.option.devices)
+        return any(self._free(device, max) < 0 for device in one.start.option.devices)
 
     def _judge_low_stop(self, one: InstanceNote, name: str, wanting: list[JobNote], claimants: list[JobNote]) -> None:
         """Only low work gains by this stop."""
