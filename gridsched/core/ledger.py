@@ -180,10 +180,13 @@ class Ledger:
             item.lost = True
         return sum(item.bytes for item in items)
 
-    def release(self, instance_id: InstanceId) -> None:
-        """The memory is verified back."""
+    def release(self, instance_id: InstanceId, now: float) -> None:
+        """The memory is verified back. Where it took so long that readings counted it as ours meanwhile, what others
+        hold is read anew from the last of them (L3)."""
         for book in self.books.values():
-            book.reservations.pop(instance_id, None)
+            item = book.reservations.pop(instance_id, None)
+            if item is not None and now >= book.last_stop_at + FREEZE_SECONDS:
+                _believe(book)
 
     def bytes_of(self, instance_id: InstanceId) -> Mapping[DeviceName, int]:
         """What an instance holds, by device."""
@@ -210,8 +213,7 @@ class Ledger:
         book.read_at = now
         if self._frozen(book, now):
             return
-        ours = sum(_ours(item) for item in book.reservations.values())
-        book.external_bytes = max(0, event.used_bytes - ours)
+        _believe(book)
 
     def _frozen(self, book: DeviceBook, now: float) -> bool:
         if now >= book.last_stop_at + FREEZE_SECONDS:
@@ -253,6 +255,12 @@ class Ledger:
 def _is_news(item: Reservation, held_bytes: int) -> bool:
     """The first measurement always is; later ones where the process has grown."""
     return not item.measured or held_bytes > item.bytes + item.bytes // GROWTH_PART
+
+
+def _believe(book: DeviceBook) -> None:
+    """L3: others hold what is used and not ours."""
+    ours = sum(_ours(item) for item in book.reservations.values())
+    book.external_bytes = max(0, book.used_bytes - ours)
 
 
 def _ours(item: Reservation) -> int:

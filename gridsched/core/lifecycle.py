@@ -177,7 +177,7 @@ def memory_released(state: State, instance: Instance) -> None:
     _move(state, instance, InstanceMove.RELEASE_FAILED if failed else InstanceMove.RELEASE)
     instance.released = True
     instance.release_by = inf
-    state.ledger.release(instance.id)
+    state.ledger.release(instance.id, state.now)
     state.say_of_instance(LogEvent.RELEASED, instance, "L5")
     state.replan_due = True
     _forget_if_over(state, instance)

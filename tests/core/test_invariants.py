@@ -47,7 +47,7 @@ def slots_miscounted(state: State) -> None:
 
 def memory_given_away(state: State) -> None:
     """INV-3."""
-    state.ledger.release(parts(state)[0].id)
+    state.ledger.release(parts(state)[0].id, state.now)
 
 
 def instance_forgotten(state: State) -> None:

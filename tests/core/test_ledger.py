@@ -101,8 +101,20 @@ def test_lost_memory_is_not_counted_twice() -> None:
     assert (book.books[GPU].going_bytes, book.books[GPU].lost_bytes) == (0, 40)
     book.read(DeviceRead(GPU, 100, 45), 30.0)
     assert book.books[GPU].external_bytes == 5
-    book.release(ONE)
+    book.release(ONE, 40.0)
+    book.read(DeviceRead(GPU, 100, 5), 41.0)
     assert book.books[GPU].free_bytes == 85
+
+
+def test_a_program_that_came_while_a_stop_took_long_is_seen_with_its_release() -> None:
+    """The last reading had the memory back already, and a game in its place; it was taken for ours until now."""
+    book = ledger()
+    book.reserve(ONE, launch(40))
+    book.going(ONE, 1.0)
+    book.read(DeviceRead(GPU, 100, 30), 20.0)
+    assert book.books[GPU].external_bytes == 0
+    book.release(ONE, 20.5)
+    assert book.books[GPU].external_bytes == 30
 
 
 def test_a_device_that_is_gone_stays_while_something_is_held_there() -> None:
@@ -111,7 +123,7 @@ def test_a_device_that_is_gone_stays_while_something_is_held_there() -> None:
     book.reserve(ONE, launch(10))
     book.set_devices([DeviceSpec(DeviceName("gpu1"), 50)])
     assert book.books[GPU].usable_bytes == 0
-    book.release(ONE)
+    book.release(ONE, 1.0)
     book.set_devices([DeviceSpec(DeviceName("gpu1"), 50)])
     assert GPU not in book.books
 
