@@ -25,6 +25,7 @@ MAX_BRACKETS = 100
 """Brackets that may be open at once: the parser's time grows with their square."""
 
 _NULL_WORDS = frozenset(("", "~", "null", "Null", "NULL"))
+_UNKNOWN = "\ufffd"  # what Unicode puts in the place of what is no character
 _TAB = "found character '\\t' that cannot start any token"
 
 
@@ -148,7 +149,13 @@ class _Builder:
             return self._mapping(node, loc)
         if isinstance(node, SequenceNode):
             return self._sequence(node, loc)
-        return _written(cast("ScalarNode", node))  # there is no fourth kind of node
+        return self._scalar(cast("ScalarNode", node), loc)  # there is no fourth kind of node
+
+    def _scalar(self, node: ScalarNode, loc: Loc) -> Written:
+        written = _written(node)
+        if written.count(_UNKNOWN) > node.value.count(_UNKNOWN):
+            self._problem(node, loc, "an escape here is half of a character")
+        return written
 
     def _sequence(self, node: SequenceNode, loc: Loc) -> list[object]:
         items = []
@@ -161,7 +168,7 @@ class _Builder:
     def _mapping(self, node: MappingNode, loc: Loc) -> dict[str, object]:
         result: dict[str, object] = {}
         for key_node, value_node, own in self._pairs(node, loc):
-            key = str(key_node.value)
+            key = str(self._scalar(key_node, loc))
             here = (*loc, key)
             if key not in result:
                 self._document.places[here] = _place(key_node, value_node)
@@ -200,10 +207,15 @@ class _Builder:
 
 def _written(node: ScalarNode) -> Written:
     # The round-trip reader marks each fold of a `>` text with a bell, which no such text can hold itself.
-    written = Written(node.value.replace("\a", "") if node.style == ">" else node.value)
+    written = Written(_joined(node.value.replace("\a", "") if node.style == ">" else node.value))
     written.quoted = node.style is not None
     written.folded = node.style == ">"
     return written
+
+
+def _joined(text: str) -> str:
+    """JSON escapes a character beyond U+FFFF as two halves, which the YAML reader leaves apart. One alone is no text."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _place(key: Node, value: Node) -> Place:

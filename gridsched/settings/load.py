@@ -3,7 +3,11 @@
 Must never stop at the first fault, and never let a YAML or pydantic exception out.
 """
 
+import errno
+import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -31,14 +35,17 @@ def find(path_flag: Path | None, environ: Mapping[str, str], cwd: Path, user_fol
     """The configuration file: as told by the flag, as told by GRIDSCHED_CONFIG, in the current folder, in the user's.
 
     What was told is returned whether it exists or not; None where nothing was told and nothing is there. `user_folder`
-    replaces the platform's user configuration folder.
+    replaces the platform's user configuration folder. A user without a home folder has none.
     """
     if path_flag is not None:
         return path_flag
     if environ.get(VARIABLE):
         return Path(environ[VARIABLE])
-    folder = user_folder or platformdirs.user_config_path("gridsched")
-    return next((path for path in (cwd / FILE_NAME, folder / FILE_NAME) if path.exists()), None)
+    folders = [cwd]
+    with suppress(RuntimeError):
+        folders.append(user_folder or platformdirs.user_config_path("gridsched"))
+    # Asked so that a folder which is closed to us is one without a file.
+    return next((folder / FILE_NAME for folder in folders if os.access(folder / FILE_NAME, os.F_OK)), None)
 
 
 def defaults() -> Settings:
@@ -50,8 +57,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
     """Read a file. Paths in it are relative to its folder. Raises SettingsError with every fault."""
     source = str(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = _read(path)
     except OSError as error:
         raise SettingsError(source, (Problem(0, 0, "", f"cannot be read: {error.strerror}"),)) from None
     if len(data) > MAX_FILE_BYTES:
@@ -63,6 +69,15 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
         sentence = f"the byte 0x{data[error.start]:02x} is not UTF-8"
         raise SettingsError(source, (Problem(line, column, "", sentence),)) from None
     return parse(text, source, Surroundings(path.absolute().parent, environ))
+
+
+def _read(path: Path) -> bytes:
+    """As much of a file as may be a configuration. Never waits for somebody to write into a pipe. Raises OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.ESPIPE, "it is a pipe, not a file")
+        os.set_blocking(file.fileno(), True)
+        return file.read(MAX_FILE_BYTES + 1)
 
 
 def parse(text: str, source: str, around: Surroundings) -> Settings:
@@ -88,6 +103,15 @@ def override(settings: Settings, host: str | None, port: int | None, models_dir:
         problems = (Problem(0, 0, f"--{each['loc'][0]}", sentence_of(each)) for each in error.errors())
         raise SettingsError("command line", tuple(problems)) from None
     server = settings.server.model_copy(update={key: getattr(checked, key) for key in said})
-    dirs = settings.library.dirs if models_dir is None else (models_dir.expanduser(),)
+    dirs = settings.library.dirs if models_dir is None else (_expanded(models_dir),)
     library = settings.library.model_copy(update={"dirs": dirs})
     return settings.model_copy(update={"server": server, "library": library})
+
+
+def _expanded(models_dir: Path) -> Path:
+    """`~` is the home folder, where the shell has left it. Raises SettingsError."""
+    try:
+        return models_dir.expanduser()
+    except RuntimeError:
+        problem = Problem(0, 0, "--models-dir", f"there is no home folder for {models_dir.parts[0]}")
+        raise SettingsError("command line", (problem,)) from None

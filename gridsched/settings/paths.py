@@ -48,15 +48,21 @@ class DataDirInUse(DataDirError):
 
 
 def data_dir_path(flag: Path | None, environ: Mapping[str, str], user_folder: Path | None = None) -> Path:
-    """Where the data directory is. `user_folder` replaces the platform's user data folder."""
+    """Where the data directory is. `user_folder` replaces the platform's user data folder. Raises DataDirError."""
     told = flag or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
-    return (told or user_folder or platformdirs.user_data_path("gridsched")).expanduser().absolute()
+    try:
+        return (told or user_folder or platformdirs.user_data_path("gridsched")).expanduser().absolute()
+    except RuntimeError:
+        whose = told.parts[0] if told else "this user"
+        raise DataDirError(f"there is no home folder for {whose}; name a data directory with --data-dir") from None
+    except FileNotFoundError:
+        raise DataDirError(f"{told} is told from the current folder, which is gone; go to another one") from None
 
 
 class DataDir:
-    """A data directory that this process owns until it closes it or ends."""
+    """A data directory that this process owns until it closes it or ends, or only visits."""
 
-    def __init__(self, path: Path, lock_fd: int) -> None:
+    def __init__(self, path: Path, lock_fd: int | None) -> None:
         self.path = path
         self.run = path / "run"
         self.logs = path / "logs"
@@ -82,8 +88,15 @@ class DataDir:
             sentence = f"the data directory {path} cannot be used: {error.strerror}; choose another with --data-dir"
             raise DataDirError(sentence) from None
 
+    @classmethod
+    def visit(cls, path: Path) -> Self:
+        """Another server's directory, to look at. Nothing is locked, and nothing is said in it."""
+        return cls(path, None)
+
     def say_port(self, port: int) -> None:
         """Tell those who find the directory in use which port its owner serves. On a full disk they are told less."""
+        if self._lock_fd is None:
+            return
         said = json.dumps({"pid": os.getpid(), "port": port}).encode()
         with suppress(OSError):
             os.ftruncate(self._lock_fd, 0)
@@ -91,8 +104,9 @@ class DataDir:
 
     def close(self) -> None:
         """Give ownership up. The lock's file stays: removing it would let two owners in at once."""
-        os.ftruncate(self._lock_fd, 0)
-        os.close(self._lock_fd)
+        if self._lock_fd is not None:
+            os.ftruncate(self._lock_fd, 0)
+            os.close(self._lock_fd)
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -132,7 +133,7 @@ def _text(value: object) -> str:
     """Text as written, quoted or not. Raises ValueError."""
     if not isinstance(value, str) or value == "":
         raise ValueError(f"expected text, {shown(value)}")
-    if any(ord(character) < ord(" ") for character in value.replace("\n", "")):
+    if any(unicodedata.category(character) == "Cc" for character in value.replace("\n", "")):
         raise ValueError("control characters are not allowed here")
     return str(value)
 
@@ -140,7 +141,7 @@ def _text(value: object) -> str:
 def _name(value: object) -> str:
     """A name that clients send. Raises ValueError."""
     name = _text(value)
-    if len(name) > LONGEST_NAME or name != name.strip() or "\n" in name:
+    if len(name) > LONGEST_NAME or name != name.strip() or len(name.splitlines()) > 1:
         raise ValueError(f"a name is one line of at most {LONGEST_NAME} characters, with no space around it")
     _, at, suffix = name.rpartition("@")
     if at and suffix in {job_class.label for job_class in JobClass}:

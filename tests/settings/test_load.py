@@ -1,5 +1,6 @@
 """Which file is read, and what is said when it cannot be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,26 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> 
     assert refusal(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml: cannot be read: No such file or directory"
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
     assert refusal(tmp_path / "file" / "f.yaml").endswith("cannot be read: Not a directory")
+
+
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    """Nobody writes into it."""
+    os.mkfifo(tmp_path / "f.yaml")
+    assert refusal(tmp_path / "f.yaml").endswith("cannot be read: it is a pipe, not a file")
+
+
+def test_a_user_without_a_home_has_no_folder_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user that no file knows: the current folder is looked into, and a `~` has its sentence."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", _nobody)
+    assert find(None, {}, tmp_path) is None
+    with pytest.raises(SettingsError, match="command line: --models-dir: there is no home folder for ~"):
+        override(defaults(), None, None, Path("~/models"))
+
+
+def _nobody(uid: int) -> None:
+    raise KeyError(uid)
 
 
 def test_text_that_is_not_utf8_is_told_with_its_place(tmp_path: Path) -> None:

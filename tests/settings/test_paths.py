@@ -38,6 +38,43 @@ def test_it_is_looked_for_in_the_contracts_order(tmp_path: Path, monkeypatch: py
     assert data_dir_path(None, {}, Path("/user")) == Path("/user")
 
 
+def test_a_user_without_a_home_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user that no file knows, and a `~somebody` who is not there."""
+    with pytest.raises(DataDirError, match="no home folder for ~nobody-at-all; name a data directory with --data-dir"):
+        data_dir_path(Path("~nobody-at-all/x"), {})
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", _nobody)
+    with pytest.raises(DataDirError, match="no home folder for this user; name a data directory"):
+        data_dir_path(None, {})
+
+
+def _nobody(uid: int) -> None:
+    raise KeyError(uid)
+
+
+def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative directory lies nowhere then; an absolute one is as good as ever."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert data_dir_path(tmp_path, {}) == tmp_path
+    with pytest.raises(DataDirError, match="d is told from the current folder, which is gone"):
+        data_dir_path(Path("d"), {})
+
+
+def test_a_visitor_takes_nothing_and_says_nothing(tmp_path: Path) -> None:
+    """The owner keeps the lock and its word."""
+    with DataDir.own(tmp_path) as owned:
+        owned.say_port(1234)
+        with DataDir.visit(tmp_path) as visited:
+            assert (visited.path, visited.run) == (owned.path, owned.run)
+            visited.say_port(4321)
+        with pytest.raises(DataDirInUse) as caught:
+            DataDir.own(tmp_path)
+    assert caught.value.holder == Holder(os.getpid(), 1234)
+
+
 def test_P1_what_is_made_is_private(tmp_path: Path) -> None:
     """Sockets and logs lie where no other user can reach them, also when the folders were there and open."""
     path = tmp_path / "a" / "data"

@@ -214,6 +214,16 @@ def test_J1_a_models_name_is_the_written_text(name: str) -> None:
     assert settings.models["m"].aliases == (name,)
 
 
+def test_F9_a_character_that_json_wrote_in_two_halves_is_whole() -> None:
+    """JSON is YAML: a path with an emoji, written by a program, is the path it was."""
+    settings = read(r'{"models": {"m\ud83e\udd99": {"path": "/models/\ud83e\udd99.gguf", "flags": ["\ud83e\udd99"]}}}')
+    assert settings.models["m🦙"].path == Path("/models/🦙.gguf")
+    assert settings.models["m🦙"].flags == ("🦙",)
+    assert "1:47: models.m.flags[0]: an escape here is half" in fault(
+        r'{"models": {"m": {"path": "m.gguf", "flags": ["\ud83e"]}}}'
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -222,6 +232,9 @@ def test_J1_a_models_name_is_the_written_text(name: str) -> None:
         ("x" * 201, "a name is one line of at most 200 characters, with no space around it"),
         ('"a\\nb"', "a name is one line of at most 200 characters, with no space around it"),
         ('"a\\eb"', "control characters are not allowed here"),
+        ('"a\\x7f"', "control characters are not allowed here"),
+        ('"a\\ud800"', "an escape here is half of a character"),
+        ('"a\\u2028b"', "a name is one line of at most 200 characters, with no space around it"),
         ('""', "expected text, got "),
     ],
 )
