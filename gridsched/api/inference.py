@@ -132,10 +132,10 @@ async def _converse(seat: Seat, reply: Reply, body: bytes) -> bool:
     try:
         while True:
             grant = await seat.grant()
+            reply.decided(seat.headers())
             if isinstance(grant, Problem):
                 whole = await reply.refuse(grant)
                 break
-            reply.granted(seat.headers())
             outcome = await seat.run(grant, body, reply)
             if outcome.kind is OutcomeKind.ENGINE_DIED and not outcome.answered:
                 seat.ticket.step_ended(outcome)

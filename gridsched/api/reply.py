@@ -19,8 +19,8 @@ class Reply(Protocol):
     begun_at: float | None
     status: int
 
-    def granted(self, headers: Sequence[Header]) -> None:
-        """A step begins; `headers` go with the head if it has not gone yet."""
+    def decided(self, headers: Sequence[Header]) -> None:
+        """A step begins, or the job is refused; `headers` go with the head if it has not gone yet."""
 
     def begin(self, status: int, headers: Sequence[Header]) -> None:
         """The engine's head has come. Sends nothing."""
@@ -45,8 +45,8 @@ class PlainReply:
         self._ours = list(headers)
         self._theirs: Sequence[Header] = ()
 
-    def granted(self, headers: Sequence[Header]) -> None:
-        """A step begins."""
+    def decided(self, headers: Sequence[Header]) -> None:
+        """A step begins, or the job is refused."""
         self._ours = list(headers)
 
     def begin(self, status: int, headers: Sequence[Header]) -> None:

@@ -51,7 +51,8 @@ class Seat:
         self.exchange = exchange
         self.ticket = ticket
         self.tally = tally
-        self._first: Grant | None = None
+        self._submitted_at = trio.current_time()
+        self._queue_seconds: float | None = None
         self._last: Grant | None = None
         self._granted_at: float | None = None
 
@@ -60,11 +61,13 @@ class Seat:
         self._granted_at = None
         answer = await self.ticket.answer()
         if isinstance(answer, Rejection):
+            if self._queue_seconds is None:
+                self._queue_seconds = trio.current_time() - self._submitted_at
             return of_rejection(self._with_log(answer))
         self._last = answer
         self._granted_at = trio.current_time()
-        if self._first is None:
-            self._first = answer
+        if self._queue_seconds is None:
+            self._queue_seconds = answer.queue_seconds
             self.house.observer.queue_waited(self.tally.job_class, answer.queue_seconds)
         return answer
 
@@ -97,15 +100,15 @@ class Seat:
             self.house.observer.first_byte(self.tally.job_class, self.tally.model, at - self.tally.began)
 
     def headers(self) -> list[Header]:
-        """The headers that name the job; how long it queued is among them once it has been granted."""
+        """The headers that name the job; how long it queued is among them once it has been granted, or refused."""
         job = self.ticket.job
         headers = [
             (b"x-gridsched-job-id", b"%d" % job.id),
             (b"x-gridsched-class", job.job_class.label.encode()),
             (b"x-gridsched-model", job.model.encode()),
         ]
-        if self._first is not None:
-            headers.append((b"x-gridsched-queue-ms", b"%d" % round(self._first.queue_seconds * 1000)))
+        if self._queue_seconds is not None:
+            headers.append((b"x-gridsched-queue-ms", b"%d" % round(self._queue_seconds * 1000)))
         return headers
 
     def say(self, *, answering: bool) -> str:

@@ -51,8 +51,8 @@ class EventStream:
 
     # --- Reply ------------------------------------------------------------------------------------------------------
 
-    def granted(self, headers: Sequence[Header]) -> None:
-        """A step begins; a head that an earlier step left behind is forgotten."""
+    def decided(self, headers: Sequence[Header]) -> None:
+        """A step begins, or the job is refused; a head that an earlier step left behind is forgotten."""
         self._ours = list(headers)
         self._theirs, self._refusal = (), None
 

@@ -210,3 +210,23 @@ async def test_a_bug_of_ours_is_a_500_in_shape(autojump_clock: MockClock, caplog
         assert (answer.status, answer.error["code"]) == (500, "internal")
         assert answer.headers["x-should-retry"] == "false"
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("target", [CHAT, "/v1/embeddings"])
+async def test_a_refused_job_names_itself_and_its_wait(autojump_clock: MockClock, target: str) -> None:
+    """The headers of every answer behind which there was a job, refusals too."""
+    model = "sim-embed" if target == "/v1/embeddings" else "sim-chat-4b"
+    body = HELLO | {"model": model, "input": "a"}
+    async with serving(autojump_clock) as house:
+        at_once = await house.ask("POST", target, body | {"gridsched": {"warm_only": True}})
+        later = await house.ask("POST", target, body | {"gridsched": {"max_wait_ms": 200}})
+    assert (at_once.status, at_once.error["code"], at_once.headers["x-gridsched-queue-ms"]) == (
+        503,
+        "not_resident",
+        "0",
+    )
+    assert (later.status, later.error["code"]) == (503, "queue_timeout")
+    assert 199 <= int(later.headers["x-gridsched-queue-ms"]) <= 201
+    assert later.headers["x-gridsched-model"] == model
+    assert later.headers["x-gridsched-class"] == "interactive"
+    assert int(later.headers["x-gridsched-job-id"]) > int(at_once.headers["x-gridsched-job-id"])
