@@ -14,7 +14,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger
-from gridsched.core.placement import Obstacle
+from gridsched.core.placement import Obstacle, Want
 from gridsched.core.policy import Policy
 from gridsched.core.queues import CLASSES, Rank
 from gridsched.core.residency import Instance
@@ -26,19 +26,19 @@ MAX_ABORTS = 2
 
 def choose(
     candidates: Iterable[Instance],
-    rank: Rank,
+    want: Want,
     lacking: dict[DeviceName, int],
     ledger: Ledger,
     policy: Policy,
     now: float,
 ) -> tuple[Instance, ...] | Obstacle:
-    """The victims that free what is lacking for a job of this rank, or what stands in the way."""
+    """The victims that free what a want lacks, or what stands in the way."""
     allowed: list[Instance] = []
     barred: list[Obstacle] = []
     for instance in candidates:
         if not any(device in lacking for device in ledger.bytes_of(instance.id)):
             continue
-        obstacle = obstacle_to(instance, rank, policy, now)
+        obstacle = obstacle_to(instance, want, policy, now)
         if obstacle is None:
             allowed.append(instance)
         else:
@@ -84,8 +84,9 @@ def _spared(chosen: list[Instance], lacking: dict[DeviceName, int], ledger: Ledg
     return chosen
 
 
-def obstacle_to(instance: Instance, rank: Rank, policy: Policy, now: float) -> Obstacle | None:
-    """Why this instance may not go for a job of this rank now; None where it may."""
+def obstacle_to(instance: Instance, want: Want, policy: Policy, now: float) -> Obstacle | None:
+    """Why this instance may not go for a want now; None where it may."""
+    rank = want.evict_rank or want.rank
     model = instance.model
     name = model.spec.name
     watched = frozenset((instance.id,))
@@ -101,7 +102,7 @@ def obstacle_to(instance: Instance, rank: Rank, policy: Policy, now: float) -> O
         if head is not None and head.rank < rank:
             rule = "S1" if job_class < rank[0] else "S2"
             return Obstacle(rule, f"{name} has work that comes first", watched=watched)
-    return _obstacle_of_turns(instance, rank, policy, now)
+    return _obstacle_of_turns(instance, want.evict_class, policy, now)
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
@@ -111,7 +112,7 @@ def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
     return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset((instance.id,)))
 
 
-def _obstacle_of_turns(instance: Instance, rank: Rank, policy: Policy, now: float) -> Obstacle | None:
+def _obstacle_of_turns(instance: Instance, job_class: int, policy: Policy, now: float) -> Obstacle | None:
     """R4 and R4a: a load serves first, and low work takes turns."""
     name = instance.model.spec.name
     watched = frozenset((instance.id,))
@@ -122,10 +123,10 @@ def _obstacle_of_turns(instance: Instance, rank: Rank, policy: Policy, now: floa
         kept_from = min(instance.cause_class, JobClass.BACKGROUND)
         starved_for_ever = policy.background_max_starvation_seconds == 0 and instance.interactive_mode(now)
         lapsed = not cause.chat and starved_for_ever and now >= until
-        if rank[0] >= kept_from and not lapsed:
+        if job_class >= kept_from and not lapsed:
             return Obstacle("R4", f"{name} serves the job first that it was loaded for", watched=watched)
     has_work = instance.busy() or instance.model.queue.count > 0
-    if instance.cause_class != JobClass.INTERACTIVE and rank[0] >= instance.cause_class and has_work and now < until:
+    if instance.cause_class != JobClass.INTERACTIVE and job_class >= instance.cause_class and has_work and now < until:
         return Obstacle("R4a", f"{name} has its turn of {policy.min_residency_seconds:g} s", until, watched)
     return None
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # the records refer to plans, and plans to the records
 @dataclass(frozen=True, slots=True)
 class Want:
     """A model that some waiting job needs loaded. `job` is the first who may begin a load, `rank` where the load stands
-    among the others; `evict_rank` is that of the first for whom others may go, None where nobody's may (S6c).
+    among the others; `evict_rank` is that of the first for whom others may go, None where nobody's may (S6c),
+    and `evict_class` that job's own class: relief and S5b raise its rank, not its turn (R4, R4a).
 
     `starved_at` is when its first low job may have relief (S5), inf for an interactive want or relief off; `lifted`
     says that it competes as background by S5b. `next_at` is when time alone could change where it stands.
@@ -36,6 +37,7 @@ class Want:
     job: JobRecord
     rank: Rank
     evict_rank: Rank | None
+    evict_class: int
     starved_at: float = inf
     lifted: bool = False
     next_at: float = inf
@@ -120,7 +122,7 @@ class Draft:
                 self.later[device] += held_bytes
 
 
-ChooseVictims = Callable[[Rank, dict[DeviceName, int]], "tuple[Instance, ...] | Obstacle"]
+ChooseVictims = Callable[[dict[DeviceName, int]], "tuple[Instance, ...] | Obstacle"]
 MayUse = Callable[[LaunchOption], Obstacle | None]
 
 
@@ -141,7 +143,7 @@ def plan_for(
     if want.evict_rank is None:
         return obstacle or Obstacle("S9", f"{want.model.spec.name} would need another model to go, which was not asked")
     for option, needs in costly:
-        chosen = choose(want.evict_rank, draft.lacking(needs))
+        chosen = choose(draft.lacking(needs))
         if not isinstance(chosen, Obstacle):
             return Plan(want, option, needs, victims=chosen)
         obstacle = _nearer(obstacle, chosen)

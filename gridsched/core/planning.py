@@ -16,7 +16,7 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Draft, Obstacle, Plan, Want, plan_for
-from gridsched.core.queues import JobRecord, Rank
+from gridsched.core.queues import JobRecord
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.wants import wants_of
@@ -85,9 +85,9 @@ def _add_plan(
     """Plan one want; set a live plan's claim aside."""
     model = want.model
 
-    def choose(rank: Rank, lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
+    def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
         free = [item for item in candidates if item.id not in draft.taken]
-        return eviction.choose(free, rank, lacking, state.ledger, state.policy, state.now)
+        return eviction.choose(free, want, lacking, state.ledger, state.policy, state.now)
 
     rungs = admission.usable_rungs(state.ledger, model)
     found = plan_for(want, rungs, draft, lambda option: _kept_from(state, want, option), choose)

@@ -104,9 +104,12 @@ class ModelQueue:
 
     def oldest_low(self) -> JobRecord | None:
         """The low job with the oldest place, whatever its class: the longest starved one (S5)."""
-        first, second = self.head(JobClass.BACKGROUND), self.head(JobClass.BATCH)
-        if first is None or second is None:
-            return first or second
+        if not self.batch:
+            return next(iter(self.background.values()), None)
+        second = next(iter(self.batch.values()))
+        if not self.background:
+            return second
+        first = next(iter(self.background.values()))
         return first if (first.place, first.number) <= (second.place, second.number) else second
 
     def holder(self, *, may_evict: bool) -> JobRecord | None:
@@ -156,7 +159,9 @@ class Deadlines:
         """Take out the waiting jobs whose deadline has come."""
         late = []
         while self.next_at() <= now:
-            late.append(heapq.heappop(self.heap)[2])
+            record = heapq.heappop(self.heap)[2]
+            record.deadline = inf  # a job that was run again (P5) has come with the same deadline twice
+            late.append(record)
         return late
 
 

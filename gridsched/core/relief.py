@@ -16,20 +16,21 @@ from gridsched.core.state import State
 
 
 def next_at(state: State, instance: Instance) -> float:
-    """When time alone could give this instance a turn; inf where something else must change first."""
+    """When time alone could give this instance a turn; inf where something else must change first. Rests on the modes
+    as announced, so they must have been watched before."""
     limit_seconds = state.policy.background_max_starvation_seconds
-    oldest = instance.model.queue.oldest_low()
-    if oldest is None or limit_seconds == 0 or instance.low_slots(state.now) <= 0:
-        return inf
-    at = oldest.place + limit_seconds
-    needs_turn = False
+    at = -inf
+    in_mode = False
     for mode in instance.modes:
-        if mode.active(state.now):
+        if mode.announced:
             if mode.turn is not None:
                 return inf
-            needs_turn = True
+            in_mode = True
             at = max(at, mode.next_turn_at)
-    return at if needs_turn else inf
+    if not in_mode or limit_seconds == 0 or instance.low_slots(state.now) <= 0:
+        return inf
+    oldest = instance.model.queue.oldest_low()
+    return inf if oldest is None else max(at, oldest.place + limit_seconds)
 
 
 def give_turns(state: State) -> None:

@@ -90,6 +90,10 @@ class Instance:
             return Tier.PINNED
         return Tier.HOT if self.hot(now) else Tier.COLD
 
+    def free_slots(self) -> int:
+        """Slots without a step, 0 for an instance that takes none (S6)."""
+        return self.parallel - len(self.grants) if self.state is READY else 0
+
     def reserved_slots(self, now: float) -> int:
         """S6: slots kept for interactive work; unless configured, one of two or more while people chat with it."""
         configured = self.model.spec.reserved_slots
@@ -97,17 +101,14 @@ class Instance:
             return configured
         return 1 if self.parallel > 1 and (self.chats or now < self.hot_until or self.model.queue.chats) else 0
 
-    def free_slots(self) -> int:
-        """Slots without a step, 0 for an instance that takes none (S6)."""
-        return self.parallel - len(self.grants) if self.state is READY else 0
-
     def low_slots(self, now: float) -> int:
-        """Slots that low work may take now (S6)."""
-        free = self.free_slots()
+        """Slots that low work may take now (S6): what is free, less what is kept for interactive work."""
+        if self.state is not READY:
+            return 0
+        free = self.parallel - len(self.grants)
         if free <= 0:
-            return free
-        allowed = self.parallel - self.reserved_slots(now) - self.low
-        return min(free, allowed)
+            return 0
+        return min(free, self.parallel - self.reserved_slots(now) - self.low)
 
     def busy(self) -> bool:
         """Whether a step is in flight, for a client or only for the engine."""

@@ -40,12 +40,12 @@ from gridsched.core.queues import JobRecord
 from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
 from gridsched.core.snapshot import Snapshot, WaitingView
 from gridsched.core.state import State
-from gridsched.core.transitions import SERVER_MOVES, JobMove, ServerMove, moved
+from gridsched.core.transitions import SERVER_MOVES, JobMove, JobState, ServerMove, moved
 
 DONE = OutcomeKind.DONE
 INTERACTIVE = JobClass.INTERACTIVE
 ENQUEUE, COMPLETE = LogEvent.ENQUEUE, LogEvent.COMPLETE
-END = JobMove.END
+END, WAITING = JobMove.END, JobState.WAITING
 """Members that every event asks for: looking one up in its enum costs more than the comparison."""
 
 
@@ -132,7 +132,8 @@ class Scheduler:
             touched = state.touched
             state.touched = {}
             for model in touched.values():
-                serving.serve_chats(state, model)
+                if model.queue.chats or model.held:
+                    serving.serve_chats(state, model)
             for model in touched.values():
                 if model.queue.low:
                     serving.serve_low(state, model)
@@ -177,23 +178,31 @@ class Scheduler:
 
     def _relief_is_due(self) -> bool:
         now = self._state.now
-        return any(instance.relief_at <= now for instance in self._state.instances.values())
+        for instance in self._state.instances.values():  # noqa: SIM110 - a generator costs more than the question
+            if instance.relief_at <= now:
+                return True
+        return False
 
     def _remember_deadlines(self) -> None:
         """S9: only jobs that were not granted in the step of their arrival ever wait."""
         state = self._state
-        waiting_jobs = sum(count.waiting for count in state.counts)
+        waiting_jobs = state.counts[0].waiting + state.counts[1].waiting + state.counts[2].waiting
         for record in state.entered:
-            if record.grant_id is None and record.job.id in state.jobs:
-                limits = (record.job.max_wait_seconds, state.policy.queues[record.job.job_class].max_wait_seconds)
-                record.deadline = record.place + min((each for each in limits if each is not None), default=inf)
+            if record.grant_id is not None or record.state is not WAITING:
+                continue
+            longest_seconds = record.job.max_wait_seconds
+            of_class_seconds = state.policy.queues[record.job.job_class].max_wait_seconds
+            if longest_seconds is None or (of_class_seconds is not None and of_class_seconds < longest_seconds):
+                longest_seconds = of_class_seconds
+            if longest_seconds is not None:
+                record.deadline = record.place + longest_seconds
                 state.deadlines.push(record, waiting_jobs)
         state.entered.clear()
 
     # --- time ---------------------------------------------------------------------------------------------------
 
     def _let_time_take_effect(self) -> None:
-        """Something may be due. Which it was is found by looking at all of it: this happens a few times a second."""
+        """Something is due: of the deadlines, the instances, or the plans."""
         state = self._state
         now = state.now
         self._watch_modes()
@@ -201,16 +210,17 @@ class Scheduler:
             model = state.models[record.job.model]
             waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")
         for instance in list(state.instances.values()):
+            if instance.wake_at > now:
+                continue
+            state.touch(instance.model)
             if instance.settle_by <= now:
                 serving.give_up_slots(state, instance)
             if instance.release_by <= now:
                 lifecycle.give_up_for_lost(state, instance)
             if _idle_until(instance) <= now:
                 lifecycle.stop(state, instance, "R6", "idle")
-        for model in state.waiting_models.values():
-            state.touch(model)
-        state.turns_changed = True
-        state.replan_due = state.replan_due or state.unplaced
+        if state.plan_wake_at <= now:
+            state.replan_due = True
 
     def _next_wake(self) -> float:
         """The earliest moment after now at which time alone could change a decision."""
@@ -423,13 +433,14 @@ def _refresh(state: State, instance: Instance) -> None:
         if not instance.chats and state.now < instance.hot_until < instance.wake_at:
             # The slot that is kept for chats comes free when it cools (S6).
             instance.wake_at = instance.hot_until
-    instance.wake_at = min(instance.wake_at, instance.settle_by)
+    if instance.settle_by != inf:
+        instance.wake_at = min(instance.wake_at, instance.settle_by)
 
 
 def _idle_until(instance: Instance) -> float:
-    """R6: when an idle instance is unloaded; inf while it works, is pinned, or jobs wait for its model."""
+    """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never."""
     spec = instance.model.spec
-    if spec.idle_ttl_seconds is None or spec.pinned or instance.state is not READY:
+    if not spec.idle_ttl_seconds or spec.pinned or instance.state is not READY:
         return inf
     if instance.grants or instance.model.queue.count:
         return inf

@@ -38,8 +38,7 @@ def serve_chats(state: State, model: ModelState) -> None:
         while free > 0 and chats:
             grant(state, instance, next(iter(chats.values())))
             free -= 1
-    if chats or model.held:
-        hold_devices(model)
+    hold_devices(model)
 
 
 def serve_low(state: State, model: ModelState) -> None:

@@ -26,18 +26,19 @@ def _want_of(state: State, model: ModelState) -> Want | None:
         return None
     evictor = model.queue.holder(may_evict=True)
     if job.chat:
-        return Want(model, job, job.rank, evictor.rank if evictor is not None else None)
+        evict_class = evictor.job.job_class if evictor is not None else job.job.job_class
+        return Want(model, job, job.rank, evictor.rank if evictor is not None else None, evict_class)
     starved_at = _starved_at(state, job)
     lift_at = _lift_at(state, model, job)
     lifted = lift_at <= state.now
     # A starved job is relieved by how long it is starved, whatever its class: S1 is lifted for it (S5).
     raised = lifted or (starved_at <= state.now and any(mode.active(state.now) for mode in state.modes.values()))
     rank = _raised(job) if raised else job.rank
-    evict_rank = None
+    evict_rank, evict_class = None, job.job.job_class
     if evictor is not None:
-        evict_rank = _raised(evictor) if raised else evictor.rank
+        evict_rank, evict_class = _raised(evictor) if raised else evictor.rank, evictor.job.job_class
     next_at = min((at for at in (starved_at, lift_at) if at > state.now), default=inf)
-    return Want(model, job, rank, evict_rank, starved_at, lifted, next_at)
+    return Want(model, job, rank, evict_rank, evict_class, starved_at, lifted, next_at)
 
 
 def _raised(job: JobRecord) -> Rank:

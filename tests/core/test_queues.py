@@ -91,6 +91,16 @@ def test_deadlines_come_due_in_order_and_only_for_those_who_wait() -> None:
     assert deadlines.next_at() == inf
 
 
+def test_a_deadline_that_was_remembered_twice_comes_due_once() -> None:
+    """A step that is run again waits at its old place, with its old deadline."""
+    deadlines = Deadlines()
+    item = record(1)
+    item.deadline = 2.0
+    deadlines.push(item, 1)
+    deadlines.push(item, 1)
+    assert deadlines.due(3.0) == [item]
+
+
 def test_deadlines_of_jobs_long_served_do_not_pile_up() -> None:
     """Ten thousand jobs that were served at once leave at most a handful behind."""
     deadlines = Deadlines()

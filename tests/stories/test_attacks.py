@@ -321,3 +321,24 @@ def test_C10_a_returned_grant_is_not_queued_again() -> None:
     assert world.running("m") == 0
     assert world.scheduler.state.jobs == {}
     assert world.timer_at is None
+
+
+def test_B4_a_relief_load_obeys_R4a() -> None:
+    """Under constant chat a batch model has its turn with work for ever; another starved batch job waits for its end."""
+    world = World(
+        (model("chat", option(4, 2)), model("b", option(10)), model("d", option(10))),
+        step_seconds={"b": 1.0, "d": 1.0},
+    )
+    world.warm("chat")
+    world.submit("chat")
+    for _ in range(60):
+        world.submit("b", BATCH)
+    job = world.submit("d", BATCH)
+    world.advance(13.0)
+    ready_at = world.now
+    assert world.state("b") == "ready"
+    world.advance(29.9)
+    assert world.stops("b") == []
+    world.advance(20.0)
+    assert world.granted_at(job) is not None
+    assert world.stops("b")[0] >= ready_at + 30.0
