@@ -7,8 +7,9 @@ before the first process is started, and ends with `StartError`: a sentence, wha
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import trio
@@ -31,7 +32,7 @@ from gridsched.ports import EngineInfo
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
-from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, data_dir_path
+from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
 from gridsched.settings.schema import Settings
 from gridsched.store.measurements import MeasurementStore
 
@@ -62,10 +63,16 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found: the parts of a server, sentences about the choices made, and who is told the port."""
+    """What was found: the parts of a server, sentences about the choices made, and who is told the port.
+
+    `problems` are of the configuration: there can be a server, but it cannot do all that it was told. `holder` is a
+    server that has the data directory already, which only `check` goes on beside.
+    """
 
     parts: Parts
     notes: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    holder: Holder | None = None
     say_port: Callable[[int], None] = lambda port: None  # noqa: ARG005 - a simulated machine tells nobody
 
 
@@ -73,7 +80,7 @@ def read_settings(
     config: Path | None, environ: Mapping[str, str], host: str | None, port: int | None, models_dir: Path | None
 ) -> tuple[Settings, str]:
     """The settings with what the command line said, and where they come from. Raises StartError."""
-    path = find(config, environ, Path.cwd())
+    path = find(config, environ, Path())
     try:
         settings = load(path, environ) if path is not None else defaults()
         return override(settings, host, port, models_dir), str(path) if path is not None else "defaults (no file)"
@@ -81,10 +88,11 @@ def read_settings(
         raise StartError(str(error)) from None
 
 
-def own_data_dir(flag: Path | None, environ: Mapping[str, str]) -> DataDir:
-    """Take the data directory. Raises StartError, with its own code where another server has it."""
+def take_data_dir(flag: Path | None, environ: Mapping[str, str], *, or_visit: bool = False) -> DataDir:
+    """Own the data directory. Raises StartError, with its own code where another server has it and no visit will do."""
     try:
-        return DataDir.own(data_dir_path(flag, environ))
+        path = data_dir_path(flag, environ)
+        return DataDir.own_or_visit(path) if or_visit else DataDir.own(path)
     except DataDirInUse as error:
         raise StartError(str(error), DATA_DIR_IN_USE) from None
     except DataDirError as error:
@@ -110,9 +118,6 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         raise StartError(str(error)) from None
     infos = found.monitor.devices()
     engine_found = find_engine(str(settings.engine.path) if settings.engine.path else None, environ)
-    if not engine_found.info.ok:
-        raise StartError(engine_found.info.problem)
-    refuse_our_flags(settings)
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say)
     folders = _folders(settings, data_dir, environ, home)
     library = read_library(settings.entries(), folders)
@@ -129,9 +134,13 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
     )
-    if not catalog.models():
-        raise StartError(no_model(folders))
+    in_the_way = [] if engine_found.info.ok else [engine_found.info.problem]
+    in_the_way += our_flags(settings)
+    in_the_way += [] if catalog.models() else [no_model(folders)]
+    if in_the_way:
+        raise StartError("\n".join(in_the_way))
     notes = [*found.notes, *catalog.notes]
+    problems = [*catalog.problems, *unknown_flags(settings, engine_found.known_flags)]
     engine = LlamaEngine(
         engine_found,
         infos,
@@ -144,14 +153,24 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     unusable = engine.unusable_devices()
     if unusable:
         notes.append(f"the engine cannot use {', '.join(unusable)}: it was built without that backend.")
-    return Machine(parts, tuple(notes), data_dir.say_port)
+    return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, data_dir.say_port)
 
 
-def refuse_our_flags(settings: Settings) -> None:
-    """The flags that are ours to give (address, model, slots' doors) may not be configured. Raises StartError."""
+def our_flags(settings: Settings) -> Iterator[str]:
+    """The flags that are ours to give (address, model, slots' doors) may not be configured: a sentence each."""
     for name, model in settings.models.items():
         if refused := refused_flags(model.flags):
-            raise StartError(f"models.{name}.flags: {', '.join(refused)} is given by gridsched itself; remove it")
+            yield f"models.{name}.flags: {', '.join(refused)} is given by gridsched itself; remove it"
+
+
+def unknown_flags(settings: Settings, known: frozenset[str]) -> Iterator[str]:
+    """Long flags that the engine's own help does not list: it would end at its start, over each of them."""
+    for name, model in settings.models.items():
+        for flag in (word.partition("=")[0] for word in model.flags if word.startswith("--")):
+            if flag.replace("_", "-") not in known:
+                close = get_close_matches(flag, known, 1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                yield f"models.{name}.flags: this llama-server's help has no {flag}{hint}"
 
 
 def _folders(settings: Settings, data_dir: DataDir, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:

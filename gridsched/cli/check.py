@@ -1,10 +1,13 @@
 """`gridsched check`: the configuration, the engine, the devices and every model's fit, without serving anything."""
 
 import argparse
+from collections.abc import Iterator
 
 from gridsched import app
 from gridsched.cli import table
 from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
+from gridsched.library.names import printable
+from gridsched.settings.schema import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,18 +16,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print what was found. 0 when all of it can serve, 2 when something cannot."""
+    """Print what was found. 0 when all of it can serve, 2 when something cannot.
+
+    A server that runs with this data directory is no problem: it is looked around beside it.
+    """
     try:
         settings, source = settings_of(args)
-        with machine(args, settings) as found:
-            for row in table.rows(found.parts, found.notes, source):
+        with machine(args, settings, or_visit=True) as found:
+            for row in table.rows(found, source):
                 print(row)
-            devices = found.parts.monitor.devices()
-            bad = [model.name for model in found.parts.catalog.models() if table.best_option(model, devices) is None]
+            if found.holder is not None:
+                print(f"running    the data directory is in use by {found.holder}: its server goes on as it is")
+            problems = [*_unservable(found), *_port_problem(settings, found)]
     except app.StartError as error:
         return refuse(error)
-    if bad:
-        print(f"problem    {len(bad)} model(s) cannot be served: {', '.join(bad)}")
+    for problem in problems:
+        print(f"problem    {printable(problem)}")
+    if problems or found.problems:
         return app.CONFIGURATION
     print("ok         everything can be served")
     return 0
+
+
+def _unservable(found: app.Machine) -> Iterator[str]:
+    devices = found.parts.monitor.devices()
+    bad = [model.name for model in found.parts.catalog.models() if table.best_option(model, devices) is None]
+    if bad:
+        yield f"{len(bad)} model(s) cannot be served: {', '.join(bad)}"
+
+
+def _port_problem(settings: Settings, found: app.Machine) -> Iterator[str]:
+    """Why a server could not listen now. The port of a server that is looked at is its own."""
+    if found.holder is not None and found.holder.port == settings.server.port:
+        return
+    try:
+        app.open_port(settings).close()
+    except app.StartError as error:
+        yield str(error)

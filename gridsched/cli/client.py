@@ -1,4 +1,4 @@
-"""What the client commands share: where the server is, and how to say that it is not there."""
+"""What the client commands share: where the server is, and how to say that it is not there, or is something else."""
 
 import argparse
 import os
@@ -6,23 +6,50 @@ import sys
 
 import httpx
 
+from gridsched.library.names import printable
+
 DEFAULT_URL = "http://127.0.0.1:1234"
+
+
+class NotOurs(Exception):
+    """What answers is no gridsched; the sentence says how that is known."""
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--server` and `--api-key`."""
-    url = os.environ.get("GRIDSCHED_URL", DEFAULT_URL)
-    parser.add_argument("--server", metavar="URL", default=url, help=f"the server (GRIDSCHED_URL; {url})")
+    url = os.environ.get("GRIDSCHED_URL") or DEFAULT_URL
+    shown = url.replace("%", "%%")
+    parser.add_argument("--server", metavar="URL", type=_url, default=url, help=f"the server (GRIDSCHED_URL; {shown})")
     parser.add_argument("--api-key", default=os.environ.get("GRIDSCHED_API_KEY"), help="GRIDSCHED_API_KEY")
+
+
+def _url(text: str) -> str:
+    """A server's address. Raises ArgumentTypeError."""
+    try:
+        url = httpx.URL(text)
+        if url.scheme in ("http", "https") and url.host and (url.port or 0) < 2**16:
+            return text
+    except httpx.InvalidURL:
+        pass
+    raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no address such as {DEFAULT_URL}")
 
 
 def connect(args: argparse.Namespace) -> httpx.Client:
     """A client for the server that the arguments name. Never through a proxy of the environment."""
-    headers = {"Authorization": f"Bearer {args.api_key}"} if args.api_key else {}
+    headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
     return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))
 
 
-def unreachable(args: argparse.Namespace, error: Exception) -> int:
-    """Say that nobody answers, and what to do; the exit code."""
-    print(f"gridsched: no server answers at {args.server} ({error}); start one with: gridsched serve", file=sys.stderr)
+def explain(args: argparse.Namespace, error: httpx.HTTPError | NotOurs) -> int:
+    """Say why there is no answer, or none of ours, and what to do; the exit code."""
+    match error:
+        case httpx.HTTPStatusError(response=answer) if answer.status_code in (401, 403):
+            sentence = f"the server at {args.server} wants another key ({answer.status_code}); name it with --api-key"
+        case httpx.HTTPStatusError(response=answer):
+            sentence = f"the server at {args.server} answers {answer.status_code} here; is it a gridsched?"
+        case NotOurs():
+            sentence = f"what answers at {args.server} is no gridsched: {error}"
+        case _:
+            sentence = f"no server answers at {args.server} ({error}); start one with: gridsched serve"
+    print(f"gridsched: {printable(sentence)}", file=sys.stderr)
     return 1

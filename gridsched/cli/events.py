@@ -7,7 +7,11 @@ from datetime import datetime
 
 import httpx
 
-from gridsched.cli.client import add_server_arguments, connect, unreachable
+from gridsched.cli.client import NotOurs, add_server_arguments, connect, explain
+from gridsched.library.names import printable
+
+LONGEST_SHOWN = 60
+"""Characters of what is not ours that a sentence repeats."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +28,14 @@ def sentence(line: Mapping[str, object]) -> str:
     words = [time.strftime("%H:%M:%S.") + f"{time.microsecond // 1000:03d}", str(line["event"])]
     words += [str(line[key]) for key in ("class", "kind") if key in line and not (key == "kind" and "step" in line)]
     if "step" in line:
-        words.append(f"step {line['step']}/{line['steps']}")
+        words.append(f"step {line['step']}/{line.get('steps', '?')}")
     if "model" in line:
         words.append(f"-> {line['model']}")
     if "device" in line:
         words.append(f"on {line['device']}")
     shown = {"seq", "time", "event", "class", "kind", "step", "steps", "model", "device"}
     words += [f"{key}={_plain(value)}" for key, value in line.items() if key not in shown]
-    return " ".join(words)
+    return printable(" ".join(words))
 
 
 def _plain(value: object) -> str:
@@ -41,21 +45,33 @@ def _plain(value: object) -> str:
 
 
 def read_events(client: httpx.Client, *, since: int, follow: bool) -> Iterator[Mapping[str, object]]:
-    """The server's lines, oldest first; for ever with `follow`. Raises httpx.HTTPError."""
+    """The server's lines, oldest first; for ever with `follow`. Raises httpx.HTTPError and NotOurs."""
     params = {"since": str(since), "follow": "1" if follow else "0"}
     with client.stream("GET", "/api/events", params=params) as answer:
         answer.raise_for_status()
+        if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+            raise NotOurs("it sends no events")
         for text in answer.iter_lines():
             if text.startswith("data:"):
-                yield json.loads(text[5:])
+                yield _decision(text[5:])
+
+
+def _decision(text: str) -> Mapping[str, object]:
+    """One line of the log. Raises NotOurs."""
+    try:
+        line = json.loads(text)
+        datetime.fromisoformat(line["time"])
+        return {"event": line["event"], **line}
+    except (ValueError, KeyError, TypeError):
+        raise NotOurs(f"it sends {text.strip()[:LONGEST_SHOWN]}") from None
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the log. 0 when it ends, 1 when no server answers."""
+    """Print the log. 0 when it ends, 1 when no server answers, or another program."""
     try:
         with connect(args) as client:
             for line in read_events(client, since=args.since, follow=args.follow):
                 print(json.dumps(line) if args.json else sentence(line), flush=True)
-    except httpx.HTTPError as error:
-        return unreachable(args, error)
+    except (httpx.HTTPError, NotOurs) as error:
+        return explain(args, error)
     return 0

@@ -7,11 +7,16 @@ so that `gridsched events` does not pay for the server.
 """
 
 import argparse
+import errno
 import importlib
 import sys
 from typing import Protocol, cast
 
 from gridsched import __version__
+from gridsched.cli import streams
+
+INTERRUPTED = 130
+"""What a shell says of a program that Ctrl-C ended."""
 
 COMMANDS = {
     "serve": "run the gateway",
@@ -50,15 +55,25 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """The console script. Returns the exit code."""
+    streams.prepare()
     words = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in words if word in COMMANDS), None)
-    args = build_parser(chosen).parse_args(words)
     try:
-        return load(args.command).main(args)
+        args = build_parser(chosen).parse_args(words)
+        code = load(args.command).main(args)
+        print(end="", flush=True)
     except KeyboardInterrupt:
-        return 130
+        code = INTERRUPTED
     except BrokenPipeError:
-        return 0  # whoever read our output has seen enough
+        code = 0  # whoever read our output has seen enough
+        streams.mute()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        streams.mute()
+        print(f"gridsched: cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        code = 1
+    return code
 
 
 if __name__ == "__main__":

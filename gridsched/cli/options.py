@@ -4,10 +4,11 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gridsched.app import Machine, StartError, SystemClock, find_machine, own_data_dir, read_settings
+from gridsched.app import Machine, StartError, SystemClock, find_machine, read_settings, take_data_dir
+from gridsched.library.names import printable
 from gridsched.runtime.runtime import Parts
 from gridsched.settings.schema import Settings
 from gridsched.store.memory import MemoryStore
@@ -15,25 +16,45 @@ from gridsched.store.memory import MemoryStore
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration (GRIDSCHED_CONFIG)")
-    parser.add_argument("--models-dir", type=Path, metavar="DIR", help="look for GGUF files here and nowhere else")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="what must outlive us (GRIDSCHED_DATA_DIR)")
+    parser.add_argument("--config", type=a_path, metavar="FILE", help="the configuration (GRIDSCHED_CONFIG)")
+    parser.add_argument("--models-dir", type=a_path, metavar="DIR", help="look for GGUF files here and nowhere else")
+    parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="what must outlive us (GRIDSCHED_DATA_DIR)")
     parser.add_argument("--sim", action="store_true", help="simulated hardware and models: no engine, no files")
 
 
+def a_path(text: str) -> Path:
+    """What was named on the command line. An empty word is a variable that was not set, not the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path")
+    return Path(text)
+
+
 def say(sentence: str) -> None:
-    """A sentence for whoever runs the server."""
-    print(f"gridsched: {sentence}", file=sys.stderr, flush=True)
+    """A sentence, or one a line, for whoever runs the server."""
+    lines = (f"gridsched: {printable(line)}" for line in sentence.split("\n"))
+    with suppress(OSError):
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 @contextmanager
-def machine(args: argparse.Namespace, settings: Settings) -> Iterator[Machine]:
-    """What there is to run on, real or simulated; owns the data directory meanwhile. Raises StartError."""
+def machine(args: argparse.Namespace, settings: Settings, *, or_visit: bool = False) -> Iterator[Machine]:
+    """What there is to run on, real or simulated; owns the data directory meanwhile. Raises StartError.
+
+    `or_visit`: where another server owns the directory, look around beside it.
+    """
     if args.sim:
         yield simulated_machine()
         return
-    with own_data_dir(args.data_dir, os.environ) as data_dir:
-        yield find_machine(settings, data_dir, say, os.environ, Path.home())
+    with take_data_dir(args.data_dir, os.environ, or_visit=or_visit) as data_dir:
+        yield find_machine(settings, data_dir, say, os.environ, _home())
+
+
+def _home() -> Path:
+    """The user's home folder; the root for a user who has none, as login programs take it."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def simulated_machine() -> Machine:

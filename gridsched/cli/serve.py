@@ -7,6 +7,7 @@ import sys
 from gridsched import __version__, app
 from gridsched.cli import table
 from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
+from gridsched.cli.streams import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,13 +23,13 @@ def main(args: argparse.Namespace) -> int:
     try:
         settings, source = settings_of(args)
         with app.open_port(settings) as listener, machine(args, settings) as found:
-            print(f"gridsched {__version__}")
-            for row in table.rows(found.parts, found.notes, source):
-                print(row)
+            tell(f"gridsched {__version__}")
+            for row in table.rows(found, source):
+                tell(row)
             host, port = listener.getsockname()[:2]
             where = f"[{host}]" if ":" in host else host
             found.say_port(port)
-            app.serve(found.parts, settings, listener, lambda: print(f"listening  http://{where}:{port}", flush=True))
+            app.serve(found.parts, settings, listener, lambda: tell(f"listening  http://{where}:{port}"))
     except app.StartError as error:
         return refuse(error)
     return 0

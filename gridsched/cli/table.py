@@ -1,11 +1,11 @@
 """The start-up table: what was found and what it would take, in lines that fit a terminal. Owns no rule."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from gridsched.app import describe
+from gridsched.app import Machine, describe
 from gridsched.core.model import LaunchOption
+from gridsched.library.names import printable
 from gridsched.ports import CatalogModel, DeviceInfo
-from gridsched.runtime.runtime import Parts
 
 GIB = 2**30
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -49,16 +49,23 @@ def verdict(model: CatalogModel, devices: Sequence[DeviceInfo]) -> str:
     )
 
 
-def rows(parts: Parts, notes: Iterable[str], settings_from: str) -> Iterator[str]:
-    """Every line of the table."""
+def rows(found: Machine, settings_from: str) -> Iterator[str]:
+    """Every line of the table, printable whatever files are called."""
+    return map(printable, _rows(found, settings_from))
+
+
+def _rows(found: Machine, settings_from: str) -> Iterator[str]:
+    parts = found.parts
     devices = parts.monitor.devices()
     yield f"settings   {settings_from}"
     yield f"engine     {describe(parts.engine.info())}"
     for info in devices:
         planned = info.spec.total_bytes - info.spec.headroom_bytes
         yield f"device     {info.spec.name}: {info.label}, {size(info.spec.total_bytes)}, {size(planned)} to plan with"
-    for note in notes:
+    for note in found.notes:
         yield f"note       {note}"
+    for problem in found.problems:
+        yield f"problem    {problem}"
     models = parts.catalog.models()
     width = min(40, max(len(model.name) for model in models))
     for model in models:

@@ -5,7 +5,7 @@ it was built with. A change of files, devices or settings makes a new catalog.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gridsched.core.ids import DeviceName, ModelName
@@ -72,9 +72,10 @@ class ModelCatalog:
         default = words.resolve(default_model) if default_model else None
         self._names = Names(named, default or self._first_chat())
         self.notes = tuple(map(printable, library.notes))
+        self.problems = tuple(_too_much_pinned(self.models(), self._devices))
         if default_model and default is None:
             known = ", ".join(words.closest(default_model)) or "no name is like it"
-            self.notes += (f"library.default_model: there is no model {default_model!r} ({known}).",)
+            self.problems += (f"library.default_model: there is no model {default_model!r} ({known})",)
 
     def models(self) -> tuple[CatalogModel, ...]:
         """All of them: the configured ones in their order, then those from folders in the order of their paths."""
@@ -184,6 +185,23 @@ def _spec(
         idle_ttl_seconds=idle_seconds if math.isfinite(idle_seconds) else None,
         load_seconds=next((seconds for seconds in timed if seconds is not None), estimate),
     )
+
+
+def _too_much_pinned(models: Sequence[CatalogModel], devices: Sequence[DeviceInfo]) -> Iterator[str]:
+    """R7: pins that cannot all fit, were each launched in the smallest of its ways. Measurements are not looked at."""
+    pinned = [model for model in models if model.spec is not None and model.spec.pinned]
+    least = {model.name: _least_bytes(model.spec) for model in pinned if model.spec is not None}
+    room_bytes = sum(info.spec.total_bytes - info.spec.headroom_bytes for info in devices)
+    if sum(least.values()) > room_bytes:
+        each = " + ".join(f"{name} {need >> 20}" for name, need in least.items())
+        yield (
+            f"the pinned models do not fit together: {each} MiB at the least, {room_bytes >> 20} MiB to plan with;"
+            " unpin one, or give it less context"
+        )
+
+
+def _least_bytes(spec: ModelSpec) -> int:
+    return min(sum(part.total_bytes for part in option.footprint) for option in spec.options)
 
 
 def _row(model: CatalogModel, room: Mapping[DeviceName, int]) -> ModelRow:

@@ -214,7 +214,7 @@ def _written(node: ScalarNode) -> Written:
 
 
 def _joined(text: str) -> str:
-    """JSON escapes a character beyond U+FFFF as two halves, which the YAML reader leaves apart. One alone is no text."""
+    """JSON writes a character beyond U+FFFF as two halves, which the YAML reader leaves apart; one alone is no text."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -62,8 +62,10 @@ def data_dir_path(flag: Path | None, environ: Mapping[str, str], user_folder: Pa
 class DataDir:
     """A data directory that this process owns until it closes it or ends, or only visits."""
 
-    def __init__(self, path: Path, lock_fd: int | None) -> None:
+    def __init__(self, path: Path, lock_fd: int | None, holder: Holder | None = None) -> None:
+        """`holder` is whom a visitor finds there."""
         self.path = path
+        self.holder = holder
         self.run = path / "run"
         self.logs = path / "logs"
         self._lock_fd = lock_fd
@@ -89,9 +91,15 @@ class DataDir:
             raise DataDirError(sentence) from None
 
     @classmethod
-    def visit(cls, path: Path) -> Self:
-        """Another server's directory, to look at. Nothing is locked, and nothing is said in it."""
-        return cls(path, None)
+    def own_or_visit(cls, path: Path) -> Self:
+        """The same, or where another server owns it, a visit: nothing is locked then, and nothing said there.
+
+        Raises DataDirError.
+        """
+        try:
+            return cls.own(path)
+        except DataDirInUse as error:
+            return cls(path, None, error.holder)
 
     def say_port(self, port: int) -> None:
         """Tell those who find the directory in use which port its owner serves. On a full disk they are told less."""

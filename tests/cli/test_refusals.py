@@ -1,6 +1,7 @@
 """What a person sees when the server cannot start: one clear sentence, the contract's exit code, never a traceback."""
 
 import os
+import shlex
 import socket
 import subprocess
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gateway import clean_environment, command, free_port, simulated_gateway, start
-from tests.support.gguf_header import build_header
+from tests.support.gguf_header import Value, build_header
 from tests.support.tiny_model import make_tiny_chat
 
 pytestmark = pytest.mark.slow
@@ -112,7 +113,7 @@ def test_a_damaged_model_file_is_listed_with_its_fault_and_the_others_are_served
 
 def big_model() -> bytes:
     """A header of a model with 40 GiB of weights in one tensor."""
-    metadata: dict[str, object] = {
+    metadata: dict[str, Value] = {
         "general.architecture": "llama",
         "llama.block_count": 1,
         "llama.context_length": 4096,
@@ -159,6 +160,81 @@ def test_check_finds_nothing_wrong_where_nothing_is(tmp_path: Path) -> None:
     make_tiny_chat(models / "tiny.gguf")
     done = run("check", "--data-dir", str(tmp_path / "data"), "--models-dir", str(models))
     assert (done.returncode, "everything can be served" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path) -> None:
+    """Exit 2: a port that is taken, a flag that the engine does not know, a default that is nobody, pins that do not
+    fit; and what stands in the way of any server, together."""
+    tiny = tmp_path / "tiny.gguf"
+    make_tiny_chat(tiny)
+    config = tmp_path / "c.yaml"
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        config.write_text(
+            f"server: {{port: {holder.getsockname()[1]}}}\n"
+            "devices: {host_budget: 300MiB}\n"
+            "library: {dirs: [], default_model: nobody}\n"
+            f"models:\n  a: {{path: {tiny}, tier: pinned, flags: [--no-such, --no_mmap]}}\n"
+            f"  b: {{path: {tiny}, tier: pinned}}\n  c: {{path: {tiny}, tier: pinned}}\n",
+            encoding="utf-8",
+        )
+        text = refusal(run("check", "--data-dir", str(tmp_path / "data"), "--config", str(config)), 2)
+    assert f"is taken by process {os.getpid()}" in text
+    assert "models.a.flags: this llama-server's help has no --no-such" in text
+    assert "no_mmap" not in text
+    assert "library.default_model: there is no model 'nobody'" in text
+    assert "the pinned models do not fit together: a 1" in text
+    config.write_text("engine: {path: /nowhere}\nlibrary: {dirs: []}\n", encoding="utf-8")
+    text = refusal(run("check", "--data-dir", str(tmp_path / "data"), "--config", str(config)), 2)
+    assert "/nowhere" in text
+    assert "no model found" in text
+
+
+def test_check_looks_around_beside_a_server_that_runs(tmp_path: Path) -> None:
+    """Its data directory and its port are no problem, and it goes on; another port that is taken is one."""
+    models = tmp_path / "models"
+    models.mkdir()
+    make_tiny_chat(models / "tiny.gguf")
+    gateway = start(tmp_path, "--models-dir", str(models))
+    try:
+        config, port = tmp_path / "c.yaml", gateway.url.rpartition(":")[2]
+        config.write_text(f"server: {{port: {port}}}\n", encoding="utf-8")
+        words = ["check", "--data-dir", str(tmp_path / "data"), "--models-dir", str(models), "--config", str(config)]
+        done = run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"in use by process {gateway.process.pid} on port {port}" in done.stdout
+        tiny = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        assert gateway.post("/v1/chat/completions", tiny).status_code == 200
+    finally:
+        assert gateway.stop() == 0
+
+
+def test_nobody_to_print_to_is_no_reason_to_fail(tmp_path: Path) -> None:
+    """A reader that has gone, closed descriptors, a locale without the letters; a full disk is said."""
+    models = tmp_path / "models"
+    models.mkdir()
+    make_tiny_chat(models / "müde🦙.gguf")
+    words = ["check", "--data-dir", str(tmp_path / "data"), "--models-dir", str(models)]
+    shell = " ".join(map(shlex.quote, command(*words)))
+
+    def said(line: str, **environment: str) -> str:
+        variables = clean_environment() | environment
+        shell_words = ["/bin/sh", "-c", line]
+        return subprocess.run(shell_words, capture_output=True, text=True, timeout=60, check=True, env=variables).stdout
+
+    assert said(f"{shell} 2>&1 >&- <&-; echo $?") == "0\n"
+    assert said(f"{shell} >&- 2>&- <&-; echo $?") == "0\n"
+    assert said(f"({shell} 2>&1; echo $? >&2) 2>&1 | head -n 1 | grep -c settings") == "1\n"
+    assert (
+        said(f"{shell} 2>&1 >/dev/full; echo $?") == "gridsched: cannot write the output: No space left on device\n1\n"
+    )
+    assert r"m\xfcde\U0001f999" in said(shell, PYTHONIOENCODING="ascii")
+
+
+def test_an_empty_path_is_no_path(words: list[str]) -> None:
+    """A variable that was not set does not mean the current folder."""
+    assert "argument --data-dir: an empty path" in refusal(run(*words, "--data-dir", ""), 2)
 
 
 def test_events_says_when_no_server_answers() -> None:

@@ -16,7 +16,7 @@ from gridsched.ports import Backend, Capability, Catalog, DeviceInfo, LargestFit
 from tests.library.models import BASE, CHAT, EMBEDDER, PROJECTOR, PROJECTOR_TENSORS, RERANKER, write_model, write_split
 from tests.support.gguf_header import Value
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 8 * GIB, GIB), "host memory", Backend.CPU)
 CARDS = tuple(
     DeviceInfo(DeviceSpec(DeviceName(f"gpu{index}"), 8 * GIB, GIB), "card", Backend.CUDA, index, f"GPU-{index}")
@@ -281,7 +281,22 @@ def test_the_default_is_the_configured_model_else_the_first_that_chats(tmp_path:
     assert default(catalog(embedder, base, chats, default_model="A-EMBED")) == "a-embed"
     wrong = catalog(base, chats, default_model="c-chart")
     assert default(wrong) == "c-chat"
-    assert wrong.notes == ("library.default_model: there is no model 'c-chart' (c-chat).",)
+    assert wrong.problems == ("library.default_model: there is no model 'c-chart' (c-chat)",)
+
+
+def test_R7_pins_that_cannot_all_fit_are_a_problem_of_the_configuration(chat: Path) -> None:
+    """With the arithmetic; as many as fit are none, and so is one whose file is gone."""
+    host = DeviceInfo(DeviceSpec(DeviceName("host"), 400 * MIB, 100 * MIB), "host memory", Backend.CPU)
+
+    def problems(*pins: str) -> tuple[str, ...]:
+        entries = [ModelEntry(name, chat, ctx_size=512, parallel=1, pinned=True) for name in pins]
+        gone = ModelEntry("gone", chat.with_name("gone.gguf"), pinned=True)
+        return catalog(*entries, gone, devices=(host,)).problems
+
+    assert problems("a", "b") == ()
+    (sentence,) = problems("a", "b", "c")
+    assert sentence.startswith("the pinned models do not fit together: a 1")
+    assert sentence.endswith(" MiB at the least, 300 MiB to plan with; unpin one, or give it less context")
 
 
 def test_the_largest_fit_grows_with_the_memory(chat: Path) -> None:

@@ -67,12 +67,16 @@ def test_a_visitor_takes_nothing_and_says_nothing(tmp_path: Path) -> None:
     """The owner keeps the lock and its word."""
     with DataDir.own(tmp_path) as owned:
         owned.say_port(1234)
-        with DataDir.visit(tmp_path) as visited:
-            assert (visited.path, visited.run) == (owned.path, owned.run)
+        with DataDir.own_or_visit(tmp_path) as visited:
+            assert (visited.path, visited.run, visited.holder) == (owned.path, owned.run, Holder(os.getpid(), 1234))
             visited.say_port(4321)
         with pytest.raises(DataDirInUse) as caught:
             DataDir.own(tmp_path)
     assert caught.value.holder == Holder(os.getpid(), 1234)
+    with DataDir.own_or_visit(tmp_path) as owned:
+        assert owned.holder is None
+        with pytest.raises(DataDirInUse):
+            DataDir.own(tmp_path)
 
 
 def test_P1_what_is_made_is_private(tmp_path: Path) -> None:

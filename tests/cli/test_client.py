@@ -1,0 +1,87 @@
+"""What the client commands say of a server that is not there, or is something else; and of a decision's line."""
+
+import argparse
+
+import httpx
+import pytest
+
+from gridsched.cli.client import NotOurs, add_server_arguments, connect, explain
+from gridsched.cli.events import read_events, sentence
+
+STREAM = {"content-type": "text/event-stream"}
+
+
+def answering(answer: httpx.Response) -> httpx.Client:
+    """A client whose server always answers this."""
+    return httpx.Client(base_url="http://x", transport=httpx.MockTransport(lambda _: answer))
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    """The client commands' options, parsed."""
+    parser = argparse.ArgumentParser()
+    add_server_arguments(parser)
+    return parser.parse_args(words)
+
+
+def refused(answer: httpx.Response) -> Exception:
+    """Why this answer's events cannot be read."""
+    with answering(answer) as client, pytest.raises((httpx.HTTPError, NotOurs)) as caught:
+        list(read_events(client, since=0, follow=False))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "text", ["foo", "", "http://", "http://[::1", "http://h:99999", "ftp://h", "127.0.0.1:1", "http://a\nb"]
+)
+def test_an_address_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is asked, as an option that is wrong."""
+    with pytest.raises(SystemExit) as caught:
+        arguments("--server", text)
+    assert caught.value.code == 2
+    assert "is no address such as http://127.0.0.1:1234" in capsys.readouterr().err
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default holds, and a per cent sign in an address harms no help text."""
+    monkeypatch.setenv("GRIDSCHED_URL", "")
+    assert arguments().server == "http://127.0.0.1:1234"
+    monkeypatch.setenv("GRIDSCHED_URL", "http://h/%d")
+    parser = argparse.ArgumentParser()
+    add_server_arguments(parser)
+    assert "http://h/%d" in parser.format_help()
+
+
+def test_a_key_may_have_any_letter() -> None:
+    """It is sent as UTF-8."""
+    with connect(arguments("--api-key", "clé")) as client:
+        assert client.headers.raw[-1][1] == "Bearer clé".encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (httpx.Response(404), "answers 404 here; is it a gridsched?"),
+        (httpx.Response(401), "wants another key (401); name it with --api-key"),
+        (httpx.Response(200, text="<html>"), "is no gridsched: it sends no events"),
+        (httpx.Response(200, text="data: {}\n\n", headers=STREAM), "is no gridsched: it sends {}"),
+        (httpx.Response(200, text="data: [1]\n\n", headers=STREAM), "is no gridsched: it sends [1]"),
+        (httpx.Response(200, text="data: hi\x1b[31m\n\n", headers=STREAM), r"is no gridsched: it sends hi\x1b[31m"),
+        (httpx.Response(200, text='data: {"time": "x", "event": "e"}\n\n', headers=STREAM), "is no gridsched"),
+    ],
+)
+def test_another_server_is_told_from_none(
+    answer: httpx.Response, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence with the address, and the contract's exit code."""
+    error = refused(answer)
+    assert isinstance(error, httpx.HTTPError | NotOurs)
+    assert explain(arguments("--server", "http://h"), error) == 1
+    said = capsys.readouterr().err
+    assert "http://h" in said
+    assert words in said
+
+
+def test_a_line_does_nothing_to_a_terminal() -> None:
+    """Whatever a model is called; a line of a later version that lacks something is still a line."""
+    line = {"time": "2026-01-01T00:00:00.5Z", "event": "dispatch", "step": 1, "model": "a\x1b[31m\n"}
+    assert sentence(line).endswith(r"dispatch step 1/? -> a\x1b[31m\n")
