@@ -40,6 +40,12 @@ class _Life:
     child: Child | None = None
     socket: Path | None = None
     failure: Failure | None = None
+    killed: bool = False
+
+    def obeyed(self, returncode: int) -> bool:
+        """Whether it ended because it was told to. One that dies in mid-request is often told to stop before its end is
+        seen, because its connections break first: how it ended says which came first."""
+        return returncode in {0, -signal.SIGTERM} or (self.killed and returncode == -signal.SIGKILL)
 
 
 class LlamaEngine:
@@ -139,13 +145,13 @@ class LlamaEngine:
         try:
             await self._serve(life, child, self._expected(launch, tag, life.socket), instance_id, post)
         finally:
-            told = life.stop_asked.is_set() or not child.exited
+            told, cancelled = life.stop_asked.is_set(), not child.exited
             returncode = await child.end(self._stop_grace_seconds)
             self._keep_tail(instance_id, child.tail())
-            if not told:
-                life.failure = failure_of(returncode, child.tail())
-            elif life.failure is not None:
+            if life.failure is not None:
                 life.failure = Failure(life.failure.cause, life.failure.message, meaningful(child.tail()))
+            elif not (cancelled or (told and life.obeyed(returncode))):
+                life.failure = failure_of(returncode, child.tail())
             life.socket.unlink(missing_ok=True)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -194,6 +200,7 @@ class LlamaEngine:
         await life.stop_asked.wait()
         child.signal(signal.SIGTERM)
         await trio.sleep(self._stop_grace_seconds)
+        life.killed = True
         child.signal(signal.SIGKILL)
 
     async def _spawn(self, launch: Launch, spawn: Spawn) -> Child:

@@ -100,6 +100,21 @@ async def test_B2_death_in_service_is_seen_at_once(bench: Bench) -> None:
     assert failure.cause is FailureCause.KILLED
 
 
+@pytest.mark.parametrize(
+    ("number", "cause"), [(signal.SIGKILL, FailureCause.KILLED), (signal.SIGABRT, FailureCause.CRASHED)]
+)
+async def test_P7_a_death_that_is_answered_with_a_stop_keeps_its_cause(
+    bench: Bench, number: signal.Signals, cause: FailureCause
+) -> None:
+    """Its connections break before its end is seen, and the scheduler tells it to stop meanwhile."""
+    async with bench.running(bench.launch(print_lines=["about to die"])):
+        (pid,) = bench.engine.processes().values()
+        os.kill(pid, number)
+    failure = bench.exit().failure
+    assert failure is not None
+    assert (failure.cause, failure.log_tail) == (cause, ("about to die",))
+
+
 async def test_P6_ready_only_after_health_says_so_and_a_probe_was_served(bench: Bench) -> None:
     """503 while it loads is waited out; then the questions come in order."""
     async with bench.running(bench.launch(loading_answers=3)):
@@ -157,7 +172,7 @@ async def test_P6_a_silent_start_ends_at_its_limit(fake_engine: FoundEngine, tmp
 @pytest.mark.usefixtures("leak_free")
 async def test_a_connection_that_breaks_while_starting_is_tried_again(fake_engine: FoundEngine, tmp_path: Path) -> None:
     """It proves nothing, until the start's limit has passed."""
-    bench = make_bench(fake_engine, tmp_path, startup_timeout_seconds=0.5)
+    bench = make_bench(fake_engine, tmp_path, startup_timeout_seconds=2.5)
     failure = (await bench.run_to_the_end(bench.launch(close_at="/props"))).failure
     assert failure is not None
     assert failure.cause is FailureCause.START_TIMEOUT
