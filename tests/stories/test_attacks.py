@@ -324,16 +324,17 @@ def test_C10_a_returned_grant_is_not_queued_again() -> None:
 
 
 def test_B4_a_relief_load_obeys_R4a() -> None:
-    """Under constant chat a batch model has its turn with work for ever; another starved batch job waits for its end."""
+    """Under constant chat a batch model has its turn, with work for ever; another starved job waits for its end."""
     world = World(
         (model("chat", option(4, 2)), model("b", option(10)), model("d", option(10))),
         step_seconds={"b": 1.0, "d": 1.0},
     )
     world.warm("chat")
     world.submit("chat")
+    world.submit("b", BATCH)
+    job = world.submit("d", BATCH)
     for _ in range(60):
         world.submit("b", BATCH)
-    job = world.submit("d", BATCH)
     world.advance(13.0)
     ready_at = world.now
     assert world.state("b") == "ready"
