@@ -29,6 +29,7 @@ from gridsched.engine.ready import Expected, NotReady, wait_ready
 from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post
 
 SUN_PATH_BYTES = 107  # what the kernel takes for a Unix socket's path, less its closing NUL
+TAG = "gridsched-"
 TAILS_KEPT = 64  # of processes that have ended; enough to explain every recent failure
 
 
@@ -51,8 +52,8 @@ class _Life:
 class LlamaEngine:
     """Implements `ports.Engine` with llama-server processes.
 
-    `run_dir` is for sockets and is made private (0700); `log_dir` holds one rotated log for each model. `devices` are
-    those that a footprint may name.
+    `run_dir` is for sockets, belongs to this server alone and is made private (0700); `log_dir` holds one rotated log
+    for each model. `devices` are those that a footprint may name.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class LlamaEngine:
         self._logs: dict[ModelName, RotatedLog] = {}
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         run_dir.chmod(0o700)
+        for left in run_dir.glob(f"{TAG}*.sock"):  # a server that was killed; its processes ended with it
+            left.unlink(missing_ok=True)
         log_dir.mkdir(parents=True, exist_ok=True)
 
     def info(self) -> EngineInfo:
@@ -135,7 +138,7 @@ class LlamaEngine:
         life.failure = self._refusal(launch)
         if life.failure is not None:
             return
-        tag = f"gridsched-{secrets.token_hex(8)}"
+        tag = f"{TAG}{secrets.token_hex(8)}"
         folder, life.socket = self._socket_place(tag)
         try:
             life.child = child = await self._spawn(launch, Spawn(life.socket, tag))

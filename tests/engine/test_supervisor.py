@@ -49,6 +49,17 @@ async def test_P1_the_socket_lies_in_a_private_folder(bench: Bench) -> None:
     assert "--port" not in argv
 
 
+async def test_sockets_that_a_killed_server_left_are_removed(fake_engine: FoundEngine, tmp_path: Path) -> None:
+    """At the start, and nothing else that lies there."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    left, other = run_dir / "gridsched-0123456789abcdef.sock", run_dir / "notes.txt"
+    left.touch()
+    other.touch()
+    make_bench(fake_engine, tmp_path)
+    assert list(run_dir.iterdir()) == [other]
+
+
 @pytest.mark.usefixtures("leak_free")
 async def test_a_socket_path_that_is_too_long_moves_to_a_short_private_folder(
     fake_engine: FoundEngine, tmp_path: Path
