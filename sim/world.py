@@ -41,6 +41,7 @@ from sim.faults import STALL_LIMIT_SECONDS, FaultPlan
 from sim.workload import Client, Scenario, chance, generator
 
 POLL_SECONDS = 1.0
+REST_SECONDS = 120.0  # after the last job: long enough for every slot to be let go of, and for what hangs to be stopped
 OK = 200
 OOM = Failure(FailureCause.DEVICE_OOM, "the card has not enough free memory")
 CRASH = Failure(FailureCause.CRASHED, "the process died")
@@ -141,7 +142,7 @@ class World:
             self._post(DrainBegan())
         limit = self.now + patience_seconds
         self._play(lambda: self.now > limit or not self.seats)
-        rest = self.now + 60.0
+        rest = self.now + REST_SECONDS
         self._play(lambda: self.now > rest)
 
     def _begin(self) -> None:

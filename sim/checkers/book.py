@@ -72,6 +72,7 @@ class GrantNote:
     step: int
     at: float
     over: bool = False
+    over_at: float = LONG_AGO
     stalled: bool = False
 
 
@@ -148,7 +149,7 @@ class Book:
     def open_instance(self, model: ModelName) -> InstanceNote | None:
         """A ready process of a model that nobody has a reason to spare."""
         one = self.instance_of(model)
-        return one if one is not None and one.state == "ready" and not one.suspect else None
+        return one if one is not None and one.state == "ready" and not self.condemned(one) else None
 
     def need_of(self, option: LaunchOption) -> dict[DeviceName, int]:
         """Bytes that a launch takes: as measured in this run, as measured before, or as estimated (L2)."""
@@ -160,6 +161,12 @@ class Book:
         """Whether a process that was told to stop is overdue and given up (L5)."""
         grace = self.policy.stop_grace_seconds + self.policy.release_timeout_seconds
         return one.state in ("stopping", "exited") and self.now >= one.stopped_at + grace - 1e-6
+
+    def condemned(self, one: InstanceNote) -> bool:
+        """Whether a process is known to be dead or stalled: by a step that said so, or by one whose client has left
+        and which the engine does not let go of (S8, S9)."""
+        overdue = self.now - self.policy.settle_limit_seconds + 1e-6
+        return one.suspect or any(grant.over and grant.over_at <= overdue for grant in one.slots.values())
 
     def starved_for(self, note: JobNote) -> float:
         """Seconds without progress."""
@@ -173,7 +180,7 @@ class Book:
             for grant in one.slots.values():
                 if not grant.over and not grant.job.job.job_class.is_low:
                     return f"job {grant.job.job.id} runs there"
-            if one.state == "starting" or (one.state == "ready" and not one.suspect):
+            if one.state == "starting" or (one.state == "ready" and not self.condemned(one)):
                 for note in self.waiting():
                     if note.job.model == one.model and not note.job.job_class.is_low and not note.job.warm_only:
                         return f"job {note.job.id} waits for {one.model} there"
@@ -257,7 +264,7 @@ class Book:
         if grant is None:
             return
         note, instance = grant.job, grant.instance
-        grant.over = True
+        grant.over, grant.over_at = True, self.now
         if note.grant is grant:
             note.grant = None
         if kind is OutcomeKind.DONE:
@@ -303,7 +310,7 @@ class Book:
             self.closed[job_id] = note
 
     def _exit(self, one: InstanceNote, *, failed: bool) -> None:
-        if failed:
+        if failed or self.condemned(one):
             self.failed_at[one.model] = self.now
         if one.stopped_at == LONG_AGO:
             self._going(one)

@@ -92,7 +92,7 @@ class Jobs(Checker):
             what = f"{note.job.job_class.label} job {note.job.id} for {note.job.model} {state} and never ends"
             self.broken("liveness", what)
         for instance in self.book.living():
-            if instance.slots and not instance.suspect:
+            if instance.slots:
                 self.broken("liveness", f"instance {instance.start.instance_id} has slots that are never given back")
             if instance.state == "starting":
                 self.broken("liveness", f"instance {instance.start.instance_id} is for ever starting")

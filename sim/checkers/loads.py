@@ -21,7 +21,7 @@ class Loads(Checker):
             self._judge_start(command)
         elif isinstance(command, StopInstance):
             one = self.book.instances.get(command.instance_id)
-            if one is not None and one.state == "ready" and not one.suspect:
+            if one is not None and one.state == "ready" and not self.book.condemned(one):
                 self._judge_stop(one, command.reason)
 
     # --- starts -------------------------------------------------------------------------------------------------------
@@ -71,7 +71,8 @@ class Loads(Checker):
 
     def _something_ends(self) -> bool:
         """Whether memory is being freed, or soon will be by a process that is dead or stalled."""
-        return any(one.suspect or one.state in ("stopping", "exited") for one in self.book.instances.values())
+        everyone = self.book.instances.values()
+        return any(one.state in ("stopping", "exited") or self.book.condemned(one) for one in everyone)
 
     def _fits(self, need: dict[DeviceName, int]) -> bool:
         """Whether a load surely fits."""

@@ -44,7 +44,8 @@ class Slots(Checker):
             state = instance.state if instance else "unknown"
             self.broken("R2", f"instance {instance_id} is stopped, which is {state}")
             return
-        busy = [one for one in instance.slots.values() if not one.stalled and not (one.over and instance.suspect)]
+        dead = self.book.condemned(instance)
+        busy = [one for one in instance.slots.values() if not one.stalled and not (one.over and dead)]
         if busy:
             jobs = ", ".join(str(one.job.job.id) for one in busy)
             self.broken("R2", f"instance {instance_id} is stopped while steps of jobs {jobs} are in flight")

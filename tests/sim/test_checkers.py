@@ -501,3 +501,12 @@ def test_S2_a_load_that_fits_and_does_not_begin() -> None:
     tape = Tape()
     tape.hear(JobSubmitted(job(1)), at=1.0)
     assert tape.rules == {"S2"}
+
+
+def test_R2_a_process_that_never_lets_go_of_a_step_may_be_stopped() -> None:
+    """Its client left longer ago than the limit: the slot is a ghost's, and the process hangs."""
+    tape = Tape(policy=Policy(settle_limit_seconds=60))
+    tape.ready(1, "a", job(1))
+    tape.hear(JobEnded(GrantId(1), GONE, settled=False), at=1.0)
+    tape.hear(TimerFired(), stop(1), at=61.0)
+    assert tape.rules == set()
