@@ -135,7 +135,8 @@ class EventStream:
             return
         theirs = [header for header in self._theirs if header[0] not in _STREAM_NAMES]
         promise = theirs or [(b"content-type", EVENT_STREAM)]
-        await self._exchange.send_start(HTTP_OK, [*self._ours, *promise, *STREAM_HEADERS])
+        status = self.status if self._theirs else HTTP_OK
+        await self._exchange.send_start(status, [*self._ours, *promise, *STREAM_HEADERS])
 
     async def _send(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-LONGEST_END_BYTES:]

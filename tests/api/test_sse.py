@@ -119,6 +119,9 @@ async def test_H2_an_engines_refusal_of_a_stream_keeps_its_status(autojump_clock
         house.upstream.scripts.append(Script([OVERFLOW], status=400))
         answer = await house.ask("POST", CHAT, STREAM)
         assert (answer.status, answer.body, answer.headers["content-type"]) == (400, OVERFLOW, "application/json")
+        house.upstream.scripts.append(Script([ONE, DONE], status=500, headers=EVENTS))
+        answer = await house.ask("POST", CHAT, STREAM)
+        assert (answer.status, answer.body) == (500, ONE + DONE)
 
 
 @pytest.mark.parametrize(
