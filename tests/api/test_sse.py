@@ -157,7 +157,10 @@ async def test_P5_an_engine_that_dies_twice_is_an_upstream_error(autojump_clock:
         answer = await house.ask("POST", CHAT, STREAM | {"stream": False})
         assert (answer.status, answer.error["code"]) == (502, "upstream_error")
         assert answer.error["gridsched"]["log_tail"]  # type: ignore[index]  # JSON
-        streamed = await house.ask("POST", CHAT, STREAM)
+        refused = await house.ask("POST", CHAT, STREAM)  # its model is given time before it is tried again
+        assert (refused.status, refused.error["code"]) == (503, "model_failed")
+        assert int(refused.headers["retry-after"]) > 0
+        streamed = await house.ask("POST", CHAT, STREAM | {"model": "sim-chat-12b"})
         assert [error["code"] for error in errors(streamed)] == ["upstream_error"]
 
 
