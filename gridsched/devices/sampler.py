@@ -1,10 +1,11 @@
 """The two questions put to a device while the server runs: what is held now, and is a dead process's memory back?
 
 Owns the rhythm of reading. Never decides: a reading is posted as it came. A monitor that does not answer within
-READ_LIMIT_SECONDS, or gives no reading of a device, posts nothing: the scheduler keeps its last figures.
+READ_LIMIT_SECONDS, fails, or gives no reading of a device, posts nothing: the scheduler keeps its last figures.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -133,6 +134,7 @@ class _Proof:
 
 
 async def _read(monitor: DeviceMonitor, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
-    with trio.move_on_after(READ_LIMIT_SECONDS):
+    """One reading, none where it cannot be had now: out of descriptors or memory, the next one may succeed."""
+    with suppress(OSError), trio.move_on_after(READ_LIMIT_SECONDS):
         return await monitor.read(processes)
     return ()

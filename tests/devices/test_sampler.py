@@ -1,5 +1,7 @@
 """The rhythm of readings, and the proof that a dead process's memory is back, in virtual time."""
 
+import errno
+import os
 from collections.abc import Iterable, Mapping
 
 import trio
@@ -27,6 +29,7 @@ class Cards:
         self.backend = Backend.CUDA
         self.asked: list[Mapping[InstanceId, int]] = []
         self.answers_after_seconds = 0.0
+        self.fails_until_seconds = 0.0
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """The cards of the plan."""
@@ -36,6 +39,8 @@ class Cards:
         """What the plan says for now; a card without a figure yet gives no reading."""
         self.asked.append(dict(processes))
         await trio.sleep(self.answers_after_seconds)
+        if trio.current_time() < self.fails_until_seconds:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         reads = []
         for name, steps in self.plan.items():
             past = [step for step in steps if step[0] <= trio.current_time()]
@@ -83,6 +88,19 @@ async def test_a_monitor_that_hangs_is_given_up_and_asked_again(autojump_clock: 
     assert events == []
     assert len(cards.asked) == 3
     assert autojump_clock.current_time() == 13.0
+
+
+async def test_a_monitor_that_fails_is_asked_again(autojump_clock: MockClock) -> None:
+    """Out of descriptors for a while: nothing is posted, nothing ends, and the proof of a release waits for a reading."""
+    cards = Cards({GPU0: [(0, 10, {})]})
+    cards.fails_until_seconds = 2.5
+    events: list[Event] = []
+    with trio.move_on_after(3.5):
+        await sample(cards, dict, events.append, 1.0, Recent())
+    assert events == [DeviceRead(GPU0, 1000, 10)]
+    cards.fails_until_seconds = 10.0
+    await release(cards, OPTION, Recent())
+    assert autojump_clock.current_time() >= 10.0
 
 
 async def test_L5_memory_that_dropped_is_released_at_the_first_look(autojump_clock: MockClock) -> None:
