@@ -4,8 +4,8 @@ Owns the shapes of planning and the choice of one rung of a model's ladder. Pure
 chooser, and changes nothing but the draft. Must never start, drain or stop anything.
 
 The choice: the first rung, best first, that fits into what is free or being freed, because a smaller context costs a
-client less than somebody else's reload; only when none does, the first rung for which a complete set of victims may
-go now.
+client less than somebody else's reload; of rungs that differ by their devices alone, one that fits already goes before
+one that waits for memory. Only when none does, the first rung for which a complete set of victims may go now.
 """
 
 from collections.abc import Callable, Iterable
@@ -131,15 +131,33 @@ def plan_for(
 ) -> Plan | Obstacle:
     """The plan for a want, or what stands in its way. `rungs` are the options that could ever fit, best first."""
     obstacle: Obstacle | None = None
+    patient: Plan | None = None
     costly: list[tuple[LaunchOption, Needs]] = []
     for option, needs in rungs:
+        if patient is not None and _quality(option) != _quality(patient.option):
+            break
         barred = may_use(option)
         if barred is not None:
             obstacle = _nearer(obstacle, barred)
-        elif not draft.lacking(needs):
-            return Plan(want, option, needs, fits_now=draft.fits_now(needs))
-        else:
+        elif draft.fits_now(needs):
+            return Plan(want, option, needs, fits_now=True)
+        elif draft.lacking(needs):
             costly.append((option, needs))
+        elif patient is None:
+            patient = Plan(want, option, needs)
+    if patient is not None:
+        return patient
+    return _plan_with_victims(want, costly, draft, choose, obstacle)
+
+
+def _plan_with_victims(
+    want: Want,
+    costly: Iterable[tuple[LaunchOption, Needs]],
+    draft: Draft,
+    choose: ChooseVictims,
+    obstacle: Obstacle | None,
+) -> Plan | Obstacle:
+    """The first rung for which enough may go now; else the nearest of the obstacles, those met before included."""
     if want.evict_rank is None:
         return obstacle or Obstacle("S9", f"{want.model.spec.name} would need another model to go, which was not asked")
     for option, needs in costly:
@@ -148,6 +166,11 @@ def plan_for(
             return Plan(want, option, needs, victims=chosen)
         obstacle = _nearer(obstacle, chosen)
     return obstacle or Obstacle("L7", f"no launch of {want.model.spec.name} fits on the devices there are")
+
+
+def _quality(option: LaunchOption) -> tuple[int, int]:
+    """What a client has of a rung; the rest is where it runs."""
+    return option.ctx_size, option.parallel
 
 
 def _nearer(one: Obstacle | None, other: Obstacle) -> Obstacle:

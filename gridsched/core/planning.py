@@ -259,8 +259,10 @@ def _refuse(state: State) -> None:
             for record in list(model.queue):
                 waiting.reject(state, record, admission.model_not_found(record.job), "S9")
             continue
-        _refuse_not_resident(state, model)
-        if model.unplaced() and model.plan is None:
+        hopeless = model.unplaced() and model.plan is None
+        if not (hopeless and admission.fit_of(state, model) is Fit.NEVER):
+            _refuse_not_resident(state, model)
+        if hopeless:
             _refuse_unfit(state, model)
         else:
             model.unfit_since = None

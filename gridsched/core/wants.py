@@ -16,7 +16,8 @@ from gridsched.core.state import State
 
 def wants_of(state: State) -> list[Want]:
     """The wants by rank."""
-    found = [_want_of(state, model) for model in state.waiting_models.values() if model.unplaced()]
+    models = [model for model in state.waiting_models.values() if model.unplaced() and not model.removed]
+    found = [_want_of(state, model) for model in models]
     return sorted((want for want in found if want is not None), key=lambda want: want.rank)
 
 

@@ -24,10 +24,10 @@ from gridsched.core.commands import (
     StartInstance,
     StopInstance,
 )
-from gridsched.core.events import SlotSettled
+from gridsched.core.events import Failure, FailureCause, InstanceExited, SlotSettled
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
-from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Post, Store, Upstream, UpstreamFailure
+from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Launch, Post, Store, Upstream, UpstreamFailure
 from gridsched.runtime.desk import Desk
 
 SETTLE_FIRST_SECONDS = 0.02
@@ -87,9 +87,10 @@ class Dispatch:
                 assert_never(command)
 
     async def _life(self, command: StartInstance) -> None:
-        launch = self.catalog.launch(command.model, command.option)
         try:
-            await self.engine.run(command.instance_id, launch, self._post)
+            launch = self._launch(command)
+            if launch is not None:
+                await self.engine.run(command.instance_id, launch, self._post)
         finally:
             self._living.discard(command.instance_id)
             self._settling.pop(command.instance_id, None)
@@ -97,6 +98,15 @@ class Dispatch:
                 self._all_gone.set()
                 self._all_gone = trio.Event()
         await verify_release(self._monitor, command.instance_id, command.option, self._post, self._recent)
+
+    def _launch(self, command: StartInstance) -> Launch | None:
+        """What to start; None, said to the scheduler, where the configuration has changed meanwhile."""
+        try:
+            return self.catalog.launch(command.model, command.option)
+        except KeyError:
+            failure = Failure(FailureCause.MISSING_FILE, f"{command.model} is no longer in the configuration")
+            self._post(InstanceExited(command.instance_id, failure))
+            return None
 
     async def end_processes(self) -> None:
         """End every process and wait until all are gone."""

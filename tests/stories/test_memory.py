@@ -3,11 +3,11 @@
 import pytest
 
 from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, RejectionCode
-from gridsched.core.events import DevicesChanged, ModelsChanged
+from gridsched.core.events import DevicesChanged, Failure, FailureCause, ModelsChanged
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
 from gridsched.core.policy import Policy
-from tests.stories.world import BACKGROUND, GB, World, model, option, spanning
+from tests.stories.world import BACKGROUND, DIED, GB, World, model, option, spanning
 
 
 def test_L1_two_loads_never_claim_the_same_memory() -> None:
@@ -316,3 +316,41 @@ def test_L4_a_changed_headroom_is_pressure_and_no_violation() -> None:
     assert len(world.loads("b")) == 1
     assert world.waits(low)
     world.tell(ModelsChanged(world.models))
+
+
+def test_L7_what_never_fits_is_said_also_to_whoever_wants_nothing_evicted() -> None:
+    """No other model would have to go: none could make room."""
+    world = World((model("huge", option(40)),))
+    for flags in ({"no_evict": True}, {"warm_only": True}):
+        rejection = world.rejection(world.submit("huge", **flags))
+        assert rejection is not None
+        assert rejection.code is RejectionCode.INSUFFICIENT_VRAM
+
+
+def test_R3_of_two_like_cards_the_one_that_is_free_goes_before_the_one_that_is_being_freed() -> None:
+    """A release may take long, or never come: nobody waits for it beside an empty card."""
+    cards = {"gpu0": 12.0, "gpu1": 12.0}
+    both = (option(9, device="gpu0"), option(9, device="gpu1"))
+    world = World((model("old", option(9, device="gpu0"), idle_ttl_seconds=5.0), model("m", *both)), cards=cards)
+    world.stop_seconds = None  # the old process never ends
+    world.warm("old")
+    world.advance(6.0)
+    assert len(world.stops("old")) == 1
+    assert world.scheduler.snapshot(world.now).devices[0].freeing_bytes == 9 * GB
+    world.submit("m")
+    assert world.loads("m") == [world.now]
+
+
+def test_a_model_that_is_gone_from_the_configuration_is_not_loaded_for_those_who_waited() -> None:
+    """Its process dies, and they are told that there is no such model any more."""
+    world = World((model("gone", option(4)), model("m", option(4))))
+    world.warm("gone")
+    running = world.submit("gone")
+    waiting = world.submit("gone", BACKGROUND)
+    world.tell(ModelsChanged(world.models[1:]))
+    world.dies(world.instance("gone"), Failure(FailureCause.CRASHED, "it died"))
+    world.finish(running, DIED)
+    rejection = world.rejection(waiting)
+    assert rejection is not None
+    assert rejection.code is RejectionCode.MODEL_NOT_FOUND
+    assert len(world.loads("gone")) == 1
