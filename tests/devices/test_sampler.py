@@ -91,7 +91,7 @@ async def test_a_monitor_that_hangs_is_given_up_and_asked_again(autojump_clock: 
 
 
 async def test_a_monitor_that_fails_is_asked_again(autojump_clock: MockClock) -> None:
-    """Out of descriptors for a while: nothing is posted, nothing ends, and the proof of a release waits for a reading."""
+    """Out of descriptors for a while: nothing is posted, nothing ends, and the proof of a release waits."""
     cards = Cards({GPU0: [(0, 10, {})]})
     cards.fails_until_seconds = 2.5
     events: list[Event] = []
