@@ -19,7 +19,7 @@ class MemoryUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """What one process holds. `file_bytes` is the part that is mapped files: the kernel calls it available too."""
+    """What one process holds. `file_bytes` is its share of mapped files, which the kernel calls available too."""
 
     total_bytes: int
     file_bytes: int
@@ -52,11 +52,10 @@ def process_trees(pids: Collection[int], proc: Path = PROC) -> Mapping[int, froz
 
 
 def memory_of(pids: Collection[int], proc: Path = PROC) -> ProcessMemory | None:
-    """The proportional memory (PSS) of these processes together, None where none of them can be read.
+    """The resident memory of these processes together, None where none of them can be read.
 
-    PSS shares a page out among those that map it, so two engines over one file are charged for it once, between them.
-    A process whose smaps_rollup is closed to us is counted by its resident size instead, which charges shared pages
-    in full.
+    A weights file that two engines map is charged to each: either may be left alone with it, and a measurement is kept
+    for a start at which it is (L2). Of mapped files each has its share (PSS), all of it where smaps_rollup is closed.
     """
     readings = [reading for pid in pids if (reading := _one_memory(proc / str(pid))) is not None]
     return sum(readings[1:], start=readings[0]) if readings else None
@@ -65,7 +64,7 @@ def memory_of(pids: Collection[int], proc: Path = PROC) -> ProcessMemory | None:
 def _one_memory(folder: Path) -> ProcessMemory | None:
     try:
         fields = _kib_fields(folder / "smaps_rollup")
-        return ProcessMemory(fields["Pss"], fields.get("Pss_File", 0))
+        return ProcessMemory(fields["Rss"], fields.get("Pss_File", 0))
     except (OSError, KeyError):
         pass  # closed to us, an old kernel, or a process that is just ending: the status file is tried
     try:

@@ -31,14 +31,14 @@ class Machine:
         text = f"MemTotal:       99999999 kB\nMemAvailable:   {available_bytes // 1024} kB\nHugePages_Total:       0\n"
         (self.proc / "meminfo").write_text(text)
 
-    def process(self, pid: int, parent: int = 1, *, pss: int | None = None, rss: int = 0, file: int = 0) -> None:
-        """A process; without `pss` its smaps_rollup is not there. Bytes."""
+    def process(self, pid: int, parent: int = 1, *, rss: int = 0, file: int = 0, closed: bool = False) -> None:
+        """A process; `file` is its share of mapped files; `closed`: its smaps_rollup is not there. Bytes."""
         folder = self.proc / str(pid)
         folder.mkdir()
         (folder / "stat").write_text(f"{pid} (llama) server (x) S {parent} {pid} {pid} 0\n")
         (folder / "status").write_text(f"Name:\tx\nVmRSS:\t{rss // 1024} kB\nRssFile:\t{file // 1024} kB\n")
-        if pss is not None:
-            text = f"Pss: {pss // 1024} kB\nPss_File: {file // 1024} kB\n"
+        if not closed:
+            text = f"Rss: {rss // 1024} kB\nPss: 1 kB\nPss_File: {file // 1024} kB\n"
             (folder / "smaps_rollup").write_text("00400000-7ffff000 ---p 00000000 00:00 0    [rollup]\n" + text)
 
     def group(self, path: str, limit: str, current: int, inactive_file: int) -> None:
@@ -94,21 +94,31 @@ def test_the_host_is_one_device_with_headroom(machine: Machine) -> None:
     assert Headroom(0.5, 9 * GIB).of(8 * GIB) == 8 * GIB
 
 
-async def test_held_is_the_whole_familys_proportional_memory(machine: Machine) -> None:
+async def test_held_is_the_whole_familys_resident_memory(machine: Machine) -> None:
     """An engine behind a wrapper counts; a neighbour does not; what others use outside the budget costs nothing."""
-    machine.process(10, pss=GIB)
-    machine.process(11, parent=10, pss=2 * GIB)
-    machine.process(12, parent=11, pss=GIB // 2)
-    machine.process(13, pss=5 * GIB)
+    machine.process(10, rss=GIB)
+    machine.process(11, parent=10, rss=2 * GIB)
+    machine.process(12, parent=11, rss=GIB // 2)
+    machine.process(13, rss=5 * GIB)
     (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
     assert read.held == ((7, 3 * GIB + GIB // 2),)
     assert read.used_bytes == 3 * GIB + GIB // 2
     assert read.total_bytes == 8 * GIB
 
 
-async def test_a_closed_smaps_file_falls_back_to_the_resident_size(machine: Machine) -> None:
-    """Counted in full is safer than not counted."""
-    machine.process(10, rss=3 * GIB)
+async def test_L2_a_shared_file_is_held_in_full_by_each(machine: Machine) -> None:
+    """A measurement must be what the engine takes when it is alone with the file; the machine gives the file once."""
+    for pid in (10, 11):
+        machine.process(pid, rss=3 * GIB, file=GIB)  # 2 GiB of weights, half of them each one's share
+    machine.free(5 * GIB)
+    (read,) = await machine.monitor(9 * GIB).read({InstanceId(7): 10, InstanceId(8): 11})
+    assert read.held == ((7, 3 * GIB), (8, 3 * GIB))
+    assert read.used_bytes == 6 * GIB  # the 3 GiB left of the budget could be had: 5 less the weights
+
+
+async def test_a_closed_smaps_file_falls_back_to_the_status(machine: Machine) -> None:
+    """Which any user may read."""
+    machine.process(10, rss=3 * GIB, closed=True)
     (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
     assert read.held == ((7, 3 * GIB),)
 
@@ -122,7 +132,7 @@ async def test_a_process_that_is_gone_is_missing(machine: Machine) -> None:
 
 async def test_memory_that_others_take_out_of_the_budget_is_used(machine: Machine) -> None:
     """5 GiB of the budget are unused and only 2 could be had: 3 are somebody else's now (L3)."""
-    machine.process(10, pss=3 * GIB)
+    machine.process(10, rss=3 * GIB)
     machine.free(2 * GIB)
     (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
     assert read.used_bytes == 3 * GIB + 3 * GIB
@@ -130,7 +140,7 @@ async def test_memory_that_others_take_out_of_the_budget_is_used(machine: Machin
 
 async def test_our_mapped_weights_are_not_free_for_the_asking(machine: Machine) -> None:
     """The kernel calls mapped file pages available; the engine needs them where they are."""
-    machine.process(10, pss=3 * GIB, file=2 * GIB)
+    machine.process(10, rss=3 * GIB, file=2 * GIB)
     machine.free(6 * GIB)
     (read,) = await machine.monitor(8 * GIB).read({InstanceId(7): 10})
     assert read.used_bytes == 3 * GIB + (5 - (6 - 2)) * GIB
