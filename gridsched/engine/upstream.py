@@ -5,6 +5,7 @@ a pooled one may be dead. Nothing is ever sent twice. Payload is handed on as it
 that speak of the connection, or of the engine's own idea of browsers, stay here.
 """
 
+import errno
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +23,8 @@ READ_BYTES = 64 * 1024
 MAX_SLOTS_ANSWER_BYTES = 8 * 1024 * 1024
 SLOTS_TIMEOUT_SECONDS = 5.0
 BACKLOG_RETRY_SECONDS = 0.005
+SHORTAGE_RETRY_SECONDS = 0.05
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 # Hop-by-hop (RFC 9110, section 7.6.1), and what the front says itself. The engine's open CORS policy is dropped too.
 _DROPPED_HEADERS = frozenset(
@@ -115,7 +118,7 @@ async def open_answer(
     path: Path, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes
 ) -> AsyncIterator[SocketAnswer]:
     """One request to the socket at `path`. Raises UpstreamFailure; closes the connection at the block's exit."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = await _open_socket()
     try:
         connection.setblocking(False)
         await _connect(connection, path)
@@ -139,6 +142,17 @@ async def read_all(answer: SocketAnswer, max_bytes: int) -> bytes:
         if total > max_bytes:
             raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"an answer is longer than {max_bytes} bytes")
     return b"".join(parts)
+
+
+async def _open_socket() -> socket.socket:
+    """A socket, as soon as there is a descriptor: that there is none is nobody's fault here, and passes."""
+    while True:
+        try:
+            return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            if error.errno not in _SHORTAGES:
+                raise
+            await trio.sleep(SHORTAGE_RETRY_SECONDS)
 
 
 async def _connect(connection: socket.socket, path: Path) -> None:

@@ -1,5 +1,6 @@
 """P3 and door 6: one connection for one request, bytes as they come, and every way an engine can fail us."""
 
+import resource
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -241,6 +242,25 @@ async def test_a_full_backlog_is_waited_out(peer: Peer) -> None:
                     await stream.receive_some()
                     await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
     assert bodies == [b"x"] * count
+
+
+async def test_a_shortage_of_descriptors_is_waited_out(peer: Peer) -> None:
+    """It is no fault of the engine's, which would be restarted for one."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def serve() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        async with await peer.accept() as stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            async with open_answer(peer.path, "GET", "/", (), b"") as answer:
+                assert await whole(answer) == b"x"
 
 
 async def test_an_answer_that_should_be_small_is_not_read_without_end(peer: Peer) -> None:
