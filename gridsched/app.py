@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 from gridsched.api.app import Front
-from gridsched.api.listen import CannotListen, PortTaken, listen
+from gridsched.api.listen import CannotListen, PortTaken, listen, room_for_connections
 from gridsched.api.settings import FrontSettings
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
@@ -207,6 +207,7 @@ def serve(parts: Parts, settings: Settings, listener: socket.socket, ready: Call
             max_body_bytes=settings.server.max_body_bytes,
             embedding_chunk=settings.scheduler.embedding_chunk,
             stall_seconds=settings.scheduler.stall_limit_seconds,
+            most_connections=room_for_connections(),
         ),
         metrics,
     )
