@@ -12,7 +12,7 @@ help:
 	@echo "make test-external  checks against outside programs (installs system packages)"
 	@echo "make lint           ruff, formatting, floors"
 	@echo "make types          mypy, strict"
-	@echo "make sim            10,000 simulated days in the life of the scheduler, with faults"
+	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour)"
 	@echo "make bench          how fast the core and the header reader are here"
 	@echo "make clean          remove .venv and everything made by the above"
 
