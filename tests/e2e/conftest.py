@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
+from gridsched.engine.find import find_engine
 from loadtest.fetch import fetch_models
 from tests.support.gateway import Gateway, start
 
@@ -30,6 +31,14 @@ def start_real(folder: Path, chat: Path, embedder: Path) -> Gateway:
         encoding="utf-8",
     )
     return start(folder, "--config", str(config))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine() -> None:
+    """The engine that a gateway would find; where none runs, nothing real can be shown."""
+    found = find_engine()
+    if not found.info.ok:
+        pytest.skip(reason=found.info.problem)
 
 
 @pytest.fixture(scope="session")
