@@ -218,6 +218,7 @@ class LlamaEngine:
 
     def _socket_place(self, tag: str) -> tuple[Path | None, Path]:
         """A socket path that the kernel takes; with a folder of its own, to be removed, where ours lies too deep."""
+        self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have tidied up since the start
         path = self._run_dir.absolute() / f"{tag}.sock"
         if len(os.fsencode(path)) <= SUN_PATH_BYTES:
             return None, path

@@ -60,6 +60,13 @@ async def test_sockets_that_a_killed_server_left_are_removed(fake_engine: FoundE
     assert list(run_dir.iterdir()) == [other]
 
 
+async def test_a_folder_for_sockets_that_was_removed_is_made_again(bench: Bench, tmp_path: Path) -> None:
+    """Whoever tidied up while the server ran does not keep its models from loading."""
+    (tmp_path / "run").rmdir()
+    async with bench.running(bench.launch()):
+        assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+
+
 @pytest.mark.usefixtures("leak_free")
 async def test_a_socket_path_that_is_too_long_moves_to_a_short_private_folder(
     fake_engine: FoundEngine, tmp_path: Path
