@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from gridsched.app import Machine, describe
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
-from gridsched.ports import CatalogModel, DeviceInfo
+from gridsched.ports import Catalog, CatalogModel, DeviceInfo
 
 GIB = 2**30
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -32,15 +32,18 @@ def best_option(model: CatalogModel, devices: Sequence[DeviceInfo]) -> LaunchOpt
     return next((option for option in model.spec.options if not too_big_for(option, devices)), None)
 
 
-def verdict(model: CatalogModel, devices: Sequence[DeviceInfo]) -> str:
-    """What is to be said of a model in one line: how it would be launched, or why it cannot."""
+def verdict(model: CatalogModel, catalog: Catalog, devices: Sequence[DeviceInfo]) -> str:
+    """What is to be said of a model in one line: how it would be launched, or why it cannot and what would fit."""
     if model.spec is None:
         return f"unavailable: {model.unavailable}"
     option = best_option(model, devices)
     if option is None:
         least = min(model.spec.options, key=lambda one: sum(need for _, need in one.need_bytes))
         need = sum(need for _, need in least.need_bytes)
-        return f"too big: needs {size(need)} at {least.ctx_size} tokens, more than any device has for it"
+        usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
+        longest = catalog.largest_fit(model.name, usable).ctx_size
+        advice = f" (a ctx_size of {longest} would fit)" if longest else ""
+        return f"too big: needs {size(need)} at {least.ctx_size} tokens, more than any device has for it{advice}"
     need = sum(need for _, need in option.need_bytes)
     source = "measured" if option.measured_bytes else "estimated"
     slots = "1 slot" if option.parallel == 1 else f"{option.parallel} slots"
@@ -70,4 +73,4 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
     width = min(40, max(len(model.name) for model in models))
     for model in models:
         words = ", ".join(sorted(capability.value for capability in model.capabilities))
-        yield f"model      {model.name:<{width}}  {words:<18}  {verdict(model, devices)}"
+        yield f"model      {model.name:<{width}}  {words:<18}  {verdict(model, parts.catalog, devices)}"

@@ -83,19 +83,21 @@ def largest_fit(
 ) -> Fit:
     """What `usable_bytes` would carry, on the best placement. Raises FlagError.
 
-    Contexts go up to the trained length for each slot, or to what was asked where that is more.
+    Contexts go up to the trained length for each slot, or to what was asked where that is more. Where nobody asked for
+    slots, a pool has those that it would be given, so that it fits when it is asked for.
     """
     planner = _Planner(geometry, request, devices)
     wanted = planner.shapes()[0]
     per_slot = max(wanted.ctx_size // wanted.parallel, 1)
     longest = max(geometry.context_train or DEFAULT_CONTEXT, per_slot)
-    steps = max(longest // CELL_STEP, 1)
+    step_slots = planner.slots or 1
+    steps = max(longest * wanted.parallel // (CELL_STEP * step_slots), 1)
 
     def fits(shape: _Shape) -> bool:
         return any(planner.fits(shape, placed, usable_bytes) for placed in planner.placements)
 
     def pool(step: int) -> _Shape:
-        return _Shape(step * CELL_STEP * wanted.parallel, wanted.parallel)
+        return planner.pool_of(step * CELL_STEP * step_slots)
 
     def slots(count: int) -> _Shape:
         return _Shape(wanted.ctx_size if planner.fixed_pool else per_slot * count, count)
@@ -133,6 +135,11 @@ class _Planner:
         return bool(self._pool())
 
     @property
+    def slots(self) -> int | None:
+        """The slots that were asked for."""
+        return self.person.parallel or self.request.parallel
+
+    @property
     def embeds(self) -> bool:
         """Whether the engine is started to embed or to rank."""
         asked = self.request.embeddings or self.request.reranking
@@ -140,9 +147,9 @@ class _Planner:
 
     def shapes(self) -> list[_Shape]:
         """The contexts and slots to offer, best first."""
-        slots = self.person.parallel or self.request.parallel
+        slots = self.slots
         if pool := self._pool():
-            return [_Shape(pool, slots or self._slots_within(pool))]
+            return [self.pool_of(pool)]
         if per_slot := self.request.ctx_per_slot:
             count = slots or self._slots_for(per_slot)
             return [_Shape(per_slot * count, count)]
@@ -152,6 +159,10 @@ class _Planner:
         if not slots and count > 1:
             shapes.append(_Shape(contexts[-1], 1))
         return shapes
+
+    def pool_of(self, pool: int) -> _Shape:
+        """What a pool that is asked for as a whole is launched as."""
+        return _Shape(pool, self.slots or self._slots_within(pool))
 
     def _pool(self) -> int | None:
         """The pool that was asked for as a whole; 0 in a person's flags is the trained length."""

@@ -170,6 +170,15 @@ def test_L7_what_is_said_to_fit_fits_and_the_next_step_does_not(name: str, room_
     assert need((fit.parallel + 1) * 32768, fit.parallel + 1) > room
 
 
+@pytest.mark.parametrize("room_mib", [5250, 5500, 5900, 6500, 9000, 14000, 40000])
+def test_L7_a_context_that_would_fit_fits_when_it_is_asked_for(room_mib: int) -> None:
+    """Also where the slots are left to us: the pool alone is set, and its only rung is carried."""
+    fit = largest_fit(real(LLAMA), REQUEST, (A,), {A: room_mib * MIB})
+    (option,) = ladder(real(LLAMA), replace(REQUEST, ctx_size=fit.ctx_size), (A,))
+    assert fit.ctx_size > 0
+    assert option.footprint[0].total_bytes <= room_mib * MIB
+
+
 def test_L7_nothing_fits_is_said_as_zero() -> None:
     """Less room than the weights take."""
     assert largest_fit(real(LLAMA), REQUEST, (A,), {A: 1 << 30}) == Fit(0, 0)

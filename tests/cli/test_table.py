@@ -1,0 +1,31 @@
+"""What the start-up table says of a model."""
+
+from pathlib import Path
+
+from gridsched.cli.table import verdict
+from gridsched.core.ids import DeviceName
+from gridsched.core.model import DeviceSpec
+from gridsched.library.catalog import ModelCatalog
+from gridsched.library.planning import Defaults
+from gridsched.library.sources import read_library
+from gridsched.ports import Backend, DeviceInfo, ModelEntry
+from tests.library.models import write_model
+
+MIB = 1 << 20
+
+
+def said(entry: ModelEntry, room_mib: int) -> str:
+    """The verdict on a model, on a host with this much memory to plan with."""
+    host = DeviceInfo(DeviceSpec(DeviceName("host"), room_mib * MIB), "host memory", Backend.CPU)
+    catalog = ModelCatalog(read_library([entry], []), (host,), {}, defaults=Defaults())
+    return verdict(catalog.models()[0], catalog, (host,))
+
+
+def test_L7_a_model_that_is_too_big_is_told_with_the_context_that_would_fit(tmp_path: Path) -> None:
+    """And that context, set as it was told, is no longer too big; where nothing would fit, nothing is advised."""
+    path = write_model(tmp_path / "m.gguf")
+    refused = said(ModelEntry("m", path, parallel=1), 140)
+    assert refused.startswith("too big: needs ")
+    advised = int(refused.rpartition("a ctx_size of ")[2].removesuffix(" would fit)"))
+    assert f"1 slot x {advised} tokens" in said(ModelEntry("m", path, ctx_size=advised, parallel=1), 140)
+    assert said(ModelEntry("m", path), 10).endswith("more than any device has for it")
