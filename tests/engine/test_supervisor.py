@@ -128,7 +128,7 @@ async def test_P7_a_death_that_is_answered_with_a_stop_keeps_its_cause(
     async with bench.running(bench.launch(print_lines=["about to die"])):
         (pid,) = bench.engine.processes().values()
         os.kill(pid, number)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and no task here has had a turn to see it
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - dead before any task has a turn to see it
     failure = bench.exit().failure
     assert failure is not None
     assert (failure.cause, failure.log_tail) == (cause, ("about to die",))
