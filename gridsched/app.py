@@ -224,7 +224,8 @@ async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> N
 
 
 async def _signals(stop: trio.Event, scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    """The first signal drains, the second ends at once. A terminal that is closed is no reason to cut answers off."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for _ in signals:
             if stop.is_set():
                 scope.cancel()

@@ -316,6 +316,7 @@ class Settings(Section):
             min_residency_seconds=scheduler.min_residency_seconds,
             fit_wait_seconds=scheduler.fit_wait_seconds,
             stop_grace_seconds=self.engine.stop_grace_seconds,
+            settle_limit_seconds=min(Policy().settle_limit_seconds, scheduler.stall_limit_seconds),
             queues={each: QueueLimits(queue.max_length, queue.max_wait_seconds) for each, queue in by_class.items()},
         )
 

@@ -77,11 +77,13 @@ def test_P2_a_killed_gateway_leaves_no_child(own_server: Gateway) -> None:
     assert all(gone(pid) for pid in children)
 
 
-def test_P8_a_gateway_that_is_told_to_stop_ends_its_children_and_exits_with_0(own_server: Gateway) -> None:
-    """SIGTERM."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_P8_a_gateway_that_is_told_to_stop_ends_its_children(own_server: Gateway, number: signal.Signals) -> None:
+    """By a service manager, or by a terminal that is closed."""
     assert chat(own_server).status_code == 200
     children = own_server.children()
-    assert own_server.stop() == 0
+    own_server.process.send_signal(number)
+    assert own_server.process.wait(30) == 0
     assert all(gone(pid) for pid in children)
     assert "Traceback" not in own_server.log.read_text(encoding="utf-8")
 
