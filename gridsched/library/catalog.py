@@ -1,4 +1,4 @@
-"""The models there are, as `ports.Catalog`: names, ladders, launches; and the rows of the start-up table.
+"""The models there are, as `ports.Catalog`: names, ladders, launches.
 
 Owns the composition of sources, plans and names. Opens no file, reads no device: everything it says follows from what
 it was built with. A change of files, devices or settings makes a new catalog.
@@ -19,24 +19,6 @@ from gridsched.ports import Capability, CatalogModel, DeviceInfo, LargestFit, La
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
 """What a load takes until one was timed: process start and warm-up, then a usual disk. Both are guesses."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRow:
-    """One line of the start-up table: the best launch that fits the empty devices, else the smallest there is.
-
-    `need_bytes` is over all devices, an estimate unless `measured`. `problem` says why the model is unavailable.
-    """
-
-    name: ModelName
-    architecture: str
-    size_bytes: int
-    ctx_size: int = 0
-    parallel: int = 0
-    need_bytes: int = 0
-    measured: bool = False
-    fits: bool = False
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +92,6 @@ class ModelCatalog:
         plan_of = self._entries[model].plan
         return plan_of.largest_fit(usable_bytes) if plan_of is not None else LargestFit(0, 0)
 
-    @property
-    def infos(self) -> tuple[ModelRow, ...]:
-        """The start-up table."""
-        room = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in self._devices}
-        return tuple(_row(entry.model, room) for entry in self._entries.values())
-
     def _first_chat(self) -> ModelName | None:
         """The first model that chats and has a template for it, else the first that chats."""
         chats = [
@@ -144,7 +120,8 @@ def _entry(
         planned = plan(source, devices, defaults, engine_build)
     except Unservable as error:
         return _Entry(source, None, _model(source, aliases, None, None, printable(str(error))))
-    spec = _spec(source, planned.measured(measurements), measurements, defaults)
+    usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
+    spec = _spec(source, planned.measured(measurements, usable), measurements, defaults)
     return _Entry(source, planned, _model(source, aliases, planned, spec, None))
 
 
@@ -202,21 +179,3 @@ def _too_much_pinned(models: Sequence[CatalogModel], devices: Sequence[DeviceInf
 
 def _least_bytes(spec: ModelSpec) -> int:
     return min(sum(part.total_bytes for part in option.footprint) for option in spec.options)
-
-
-def _row(model: CatalogModel, room: Mapping[DeviceName, int]) -> ModelRow:
-    if model.spec is None:
-        return ModelRow(model.name, model.architecture, model.size_bytes, problem=model.unavailable)
-    options = model.spec.options
-    fitting = next((option for option in options if all(need <= room[name] for name, need in option.need_bytes)), None)
-    shown = fitting or min(options, key=lambda option: sum(need for _, need in option.need_bytes))
-    return ModelRow(
-        name=model.name,
-        architecture=model.architecture,
-        size_bytes=model.size_bytes,
-        ctx_size=shown.ctx_size,
-        parallel=shown.parallel,
-        need_bytes=sum(need for _, need in shown.need_bytes),
-        measured=bool(shown.measured_bytes),
-        fits=fitting is not None,
-    )

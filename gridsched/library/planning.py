@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName
+from gridsched.core.ledger import PLAUSIBLE_PART
 from gridsched.core.model import LaunchOption
 from gridsched.library.projectors import projector_capabilities
 from gridsched.library.shards import ModelFile
@@ -44,13 +45,11 @@ class Plan:
     devices: tuple[DeviceName, ...]
     options: tuple[LaunchOption, ...]
 
-    def measured(self, measurements: Mapping[str, Measurement]) -> tuple[LaunchOption, ...]:
-        """The ladder with what earlier runs measured. A record of another number of devices is not of this launch."""
-        options = []
-        for option in self.options:
-            kept = measurements.get(option.key, Measurement()).measured_bytes
-            options.append(replace(option, measured_bytes=kept) if len(kept) == len(option.footprint) else option)
-        return tuple(options)
+    def measured(
+        self, measurements: Mapping[str, Measurement], usable_bytes: Mapping[DeviceName, int]
+    ) -> tuple[LaunchOption, ...]:
+        """The ladder with what earlier runs measured, as far as it can be believed (L2)."""
+        return tuple(_measured(option, measurements.get(option.key), usable_bytes) for option in self.options)
 
     def largest_fit(self, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """What those bytes would carry."""
@@ -90,6 +89,19 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
         raise Unservable(f"{file.path}: {error}") from error
     except FlagError as error:
         raise Unservable(f"flags: {error}") from error
+
+
+def _measured(option: LaunchOption, kept: Measurement | None, usable_bytes: Mapping[DeviceName, int]) -> LaunchOption:
+    """An option with what was kept of it. State from disk must not hurt: a record of another number of devices, or of a
+    small part of the estimate, is of something else; one above what can be planned would never be tried again (L6a).
+    """
+    if kept is None or len(kept.measured_bytes) != len(option.footprint):
+        return option
+    pairs = tuple(zip(option.footprint, kept.measured_bytes, strict=True))
+    if any(measured * PLAUSIBLE_PART < part.total_bytes for part, measured in pairs):
+        return option
+    most = (max(usable_bytes.get(part.device, 0), part.total_bytes) for part, _ in pairs)
+    return replace(option, measured_bytes=tuple(map(min, kept.measured_bytes, most)))
 
 
 def _capabilities(geometry: Geometry, flags: LaunchFlags, source: Source) -> frozenset[Capability]:

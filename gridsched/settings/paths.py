@@ -113,7 +113,8 @@ class DataDir:
     def close(self) -> None:
         """Give ownership up. The lock's file stays: removing it would let two owners in at once."""
         if self._lock_fd is not None:
-            os.ftruncate(self._lock_fd, 0)
+            with suppress(OSError):
+                os.ftruncate(self._lock_fd, 0)
             os.close(self._lock_fd)
 
     def __enter__(self) -> Self:

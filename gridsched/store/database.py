@@ -6,6 +6,7 @@ Must never raise for what the disk does, and never delete what a person might wa
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 Say = Callable[[str], None]
@@ -14,18 +15,28 @@ Say = Callable[[str], None]
 BUSY_SECONDS = 1.0
 """How long a write waits for a lock: a person may be looking into the file with another program."""
 
-_DAMAGE = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT))
+_DAMAGE = frozenset((sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR))
+"""SQLITE_ERROR is a statement that the file's tables do not fit: they are not ours."""
 _PRIMARY_CODE = 0xFF  # SQLite's extended error codes keep the primary one in their lowest byte
 
 
-def open_database(path: Path, version: int, create: str, say: Say) -> sqlite3.Connection | None:
-    """A connection in WAL mode to a file of this schema version, made with `create` where it is new.
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a file holds: its version, the statement that makes it, and a query that only such a file answers."""
 
-    None where there can be none: `say` was told why. A damaged file goes to `NAME.damaged` and a new one is begun. The
-    connection may be used from any thread, by one at a time.
+    version: int
+    create: str
+    probe: str
+
+
+def open_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
+    """A connection in WAL mode to a file of this schema, made where there is none.
+
+    None where there can be none: `say` was told why. A file that is damaged, or is somebody else's, goes to
+    `NAME.damaged` and a new one is begun. The connection may be used from any thread, by one at a time.
     """
     try:
-        return _opened(path, version, create, say)
+        return _opened(path, schema, say)
     except sqlite3.Error as error:
         if not _is_damage(error):
             say(f"cannot use {path} ({error}); going on without")
@@ -33,18 +44,18 @@ def open_database(path: Path, version: int, create: str, say: Say) -> sqlite3.Co
     try:
         aside = _set_aside(path)
         say(f"{path} is damaged; it is now {aside}, and a new one is begun")
-        return _opened(path, version, create, say)
+        return _opened(path, schema, say)
     except (OSError, sqlite3.Error) as error:
         say(f"{path} is damaged and cannot be replaced ({error}); going on without")
         return None
 
 
-def _opened(path: Path, version: int, create: str, say: Say) -> sqlite3.Connection | None:
+def _opened(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
     """Raises sqlite3.Error."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
     try:
         found = _value(connection, "PRAGMA user_version")
-        if isinstance(found, int) and found > version:
+        if isinstance(found, int) and found > schema.version:
             say(f"{path} was written by a newer version; it is left alone, and this one goes on without")
             connection.close()
             return None
@@ -54,7 +65,8 @@ def _opened(path: Path, version: int, create: str, say: Say) -> sqlite3.Connecti
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         if found == 0:
-            connection.executescript(f"BEGIN; {create}; PRAGMA user_version = {version}; COMMIT")
+            connection.executescript(f"BEGIN; {schema.create}; PRAGMA user_version = {schema.version}; COMMIT")
+        connection.execute(schema.probe).close()
     except sqlite3.Error:
         connection.close()
         raise

@@ -8,7 +8,6 @@ last few figures, which are measured again.
 """
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,23 +18,27 @@ from pathlib import Path
 import trio
 
 from gridsched.ports import Measurement
-from gridsched.store.database import Say, open_database
-
-SCHEMA_VERSION = 1
-"""Of the table below; kept in the file."""
+from gridsched.store.database import Say, Schema, open_database
 
 MAX_KEPT = 4096
 """Options that are kept, the newest: every engine build and every flag makes new keys, and nobody says when an old one
 is no longer of use."""
 
-_CREATE = """
+_SCHEMA = Schema(
+    version=1,
+    create="""
 CREATE TABLE measurement (
     option_key TEXT PRIMARY KEY,
     measured_bytes TEXT NOT NULL,
     load_seconds REAL,
     turn INTEGER NOT NULL
 )
-"""
+""",
+    probe="SELECT option_key, measured_bytes, load_seconds, turn FROM measurement LIMIT 0",
+)
+
+LONGEST_LOAD_SECONDS = 24 * 3600.0
+"""No load takes a day; what says so is no measurement."""
 
 _KEEP = """
 INSERT OR REPLACE INTO measurement (option_key, measured_bytes, load_seconds, turn)
@@ -56,7 +59,7 @@ class MeasurementStore:
         self._say = say
         self._said = False
         self._writer = trio.Lock()
-        self._connection = open_database(path, SCHEMA_VERSION, _CREATE, say)
+        self._connection = open_database(path, _SCHEMA, say)
         self._kept = dict(self._read())
 
     def measurements(self) -> Mapping[str, Measurement]:
@@ -134,4 +137,4 @@ def _believed_bytes(text: object) -> tuple[int, ...]:
 
 def _believed_seconds(value: object) -> float | None:
     """The load time that a row holds, or None where it holds something else."""
-    return value if isinstance(value, float) and math.isfinite(value) and value >= 0 else None
+    return value if isinstance(value, float) and 0 <= value <= LONGEST_LOAD_SECONDS else None

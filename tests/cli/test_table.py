@@ -21,6 +21,17 @@ def said(entry: ModelEntry, room_mib: int) -> str:
     return verdict(catalog.models()[0], catalog, (host,))
 
 
+def test_a_model_is_told_with_its_launch_and_where_the_figure_comes_from(tmp_path: Path) -> None:
+    """The best launch that the empty devices carry, estimated until it was measured; else the reason for none."""
+    path = write_model(tmp_path / "m.gguf")
+    assert said(ModelEntry("m", path, parallel=1, ctx_size=512), 999).endswith(
+        " MiB estimated, 1 slot x 512 tokens, on host"
+    )
+    assert said(ModelEntry("m", path), 999).endswith(" MiB estimated, 4 slots x 16384 tokens, on host")
+    gone = tmp_path / "gone.gguf"
+    assert said(ModelEntry("g", gone), 999) == f"unavailable: {gone}: the file is not there"
+
+
 def test_L7_a_model_that_is_too_big_is_told_with_the_context_that_would_fit(tmp_path: Path) -> None:
     """And that context, set as it was told, is no longer too big; where nothing would fit, nothing is advised."""
     path = write_model(tmp_path / "m.gguf")

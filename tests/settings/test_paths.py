@@ -79,6 +79,16 @@ def test_a_visitor_takes_nothing_and_says_nothing(tmp_path: Path) -> None:
             DataDir.own(tmp_path)
 
 
+def test_an_odd_file_in_the_locks_place_harms_nobody(tmp_path: Path) -> None:
+    """A pipe can be locked too, and cannot be emptied at the end; a link or a folder is refused."""
+    os.mkfifo(tmp_path / "owner.lock")
+    with DataDir.own(tmp_path), pytest.raises(DataDirInUse):
+        DataDir.own(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "owner.lock").symlink_to(tmp_path / "owner.lock")
+    assert "cannot be used" in refusal(tmp_path / "other")
+
+
 def test_P1_what_is_made_is_private(tmp_path: Path) -> None:
     """Sockets and logs lie where no other user can reach them, also when the folders were there and open."""
     path = tmp_path / "a" / "data"

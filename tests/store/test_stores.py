@@ -137,6 +137,28 @@ async def test_damage_inside_a_page_is_found_on_open(path: Path) -> None:
     assert [sentence for sentence in said if "is damaged" in sentence] == said != []
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("PRAGMA user_version = 1",),
+        ("PRAGMA user_version = -5",),
+        ("CREATE TABLE measurement (x)",),
+        ("CREATE TABLE measurement (x)", "PRAGMA user_version = 1"),
+    ],
+)
+async def test_a_database_with_other_tables_is_set_aside_too(path: Path, statements: tuple[str, ...]) -> None:
+    """It would keep nothing at any start, for ever."""
+    with closing(sqlite3.connect(path)) as other, other:
+        for statement in statements:
+            other.execute(statement)
+    with disk_store(path) as (store, said):
+        await keep_some(store)
+    assert [sentence for sentence in said if "is damaged" in sentence] == said != []
+    with disk_store(path) as (store, said):
+        assert store.measurements() == SOME
+    assert said == []
+
+
 async def test_a_newer_versions_file_is_left_alone(path: Path) -> None:
     """After a downgrade the newer file is not touched, and the server goes on without."""
     with closing(sqlite3.connect(path)) as newer:
@@ -189,6 +211,7 @@ async def test_a_full_disk_is_said_once_and_tried_again(path: Path) -> None:
         ("nonsense", -1.0, Measurement()),
         ("[7]", "soon", Measurement((7,))),
         ("[7]", float("inf"), Measurement((7,))),
+        ("[7]", 1e300, Measurement((7,))),
     ],
 )
 async def test_L2_a_row_that_makes_no_sense_is_not_believed(
