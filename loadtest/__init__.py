@@ -1,1 +1,1 @@
-"""The load-test harness and the demo: speaks HTTP only, imports nothing of gridsched but its public client helpers."""
+"""The load-test harness and the demo: speaks HTTP only, imports nothing of gridsched."""

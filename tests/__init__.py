@@ -1,1 +1,1 @@
-"""The tests: a mirror of gridsched/, plus stories/, e2e/ and tidy/."""
+"""The tests: a mirror of gridsched/, sim/ and loadtest/, plus stories/, e2e/, external/ and tidy/."""
