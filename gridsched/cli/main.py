@@ -71,7 +71,10 @@ def main(argv: list[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         streams.mute()
-        print(f"gridsched: cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        print(
+            f"gridsched: cannot write {error.filename or 'the output, or a temporary file'}: {error.strerror}",
+            file=sys.stderr,
+        )
         code = 1
     return code
 

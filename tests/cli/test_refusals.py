@@ -227,7 +227,8 @@ def test_nobody_to_print_to_is_no_reason_to_fail(tmp_path: Path) -> None:
     assert said(f"{shell} >&- 2>&- <&-; echo $?") == "0\n"
     assert said(f"({shell} 2>&1; echo $? >&2) 2>&1 | head -n 1 | grep -c settings") == "1\n"
     assert (
-        said(f"{shell} 2>&1 >/dev/full; echo $?") == "gridsched: cannot write the output: No space left on device\n1\n"
+        said(f"{shell} 2>&1 >/dev/full; echo $?")
+        == "gridsched: cannot write the output, or a temporary file: No space left on device\n1\n"
     )
     assert r"m\xfcde\U0001f999" in said(shell, PYTHONIOENCODING="ascii")
 
