@@ -224,8 +224,12 @@ async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> N
 
 
 async def _signals(stop: trio.Event, scope: trio.CancelScope) -> None:
-    """The first signal drains, the second ends at once. A terminal that is closed is no reason to cut answers off."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    """The first signal drains, the second ends at once. A terminal that is closed is no reason to cut answers off, and
+    none to end at all for who was started with `nohup`."""
+    wanted = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        wanted.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as signals:
         async for _ in signals:
             if stop.is_set():
                 scope.cancel()

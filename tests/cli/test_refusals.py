@@ -2,13 +2,14 @@
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import clean_environment, command, free_port, simulated_gateway, start
+from tests.support.gateway import Gateway, clean_environment, command, free_port, simulated_gateway, start
 from tests.support.gguf_header import Value, build_header
 from tests.support.tiny_model import make_tiny_chat
 
@@ -231,6 +232,25 @@ def test_nobody_to_print_to_is_no_reason_to_fail(tmp_path: Path) -> None:
         == "gridsched: cannot write the output, or a temporary file: No space left on device\n1\n"
     )
     assert r"m\xfcde\U0001f999" in said(shell, PYTHONIOENCODING="ascii")
+
+
+def test_a_server_that_was_started_with_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    """The signal of a terminal that closes is nothing to it; that of a service manager is."""
+    port, log = free_port(), tmp_path / "serve.log"
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            ["/usr/bin/env", "nohup", *command("serve", "--sim", "--port", str(port))],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=clean_environment(),
+        )
+    gateway = Gateway(process, f"http://127.0.0.1:{port}", log)
+    gateway.wait_until_up()
+    process.send_signal(signal.SIGHUP)
+    assert gateway.get("/health").status_code == 200
+    assert gateway.stop() == 0
 
 
 def test_an_empty_path_is_no_path(words: list[str]) -> None:
