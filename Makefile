@@ -19,7 +19,7 @@ help:
 # One stamp for each set of extras: made again when the pins or the project file change.
 .venv/.demo .venv/.test .venv/.dev: .venv/.%: pyproject.toml constraints/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridsched needs Python 3.11 or newer, this is " + sys.version.split()[0] + " (choose another: make PYTHON=python3.12 ...)")'
-	@test -x $(BIN)/python || { echo "== making .venv"; $(PYTHON) -m venv .venv || { echo "the venv module is missing: install your system's python3-venv package"; exit 1; }; }
+	@test -x $(BIN)/pip || { echo "== making .venv"; rm -rf .venv; $(PYTHON) -m venv .venv || { rm -rf .venv; echo "the venv module is missing or incomplete: install your system's python3-venv package"; exit 1; }; }
 	@echo "== installing gridsched[$*] into .venv"
 	@$(PIP) install --quiet --constraint constraints/constraints.txt --editable '.[$*]'
 	@touch $@

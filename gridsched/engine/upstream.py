@@ -74,7 +74,13 @@ class SocketAnswer:
         return self._headers
 
     async def receive(self) -> bytes:
-        """The next bytes of the body as they came, b"" at its end. Raises UpstreamFailure. Always a checkpoint."""
+        """The next bytes of the body as they came, b"" at its end. Raises UpstreamFailure.
+
+        A checkpoint, but for an end that is known already: a client that hangs up at the last byte has been answered
+        whole, and must not be cancelled in the moment in which we would find that out.
+        """
+        if self._reader.done and not self._first:
+            return b""
         await trio.lowlevel.checkpoint()
         payload, self._first = self._first, b""
         while not payload and not self._reader.done:

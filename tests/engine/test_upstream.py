@@ -71,6 +71,25 @@ async def test_bytes_are_handed_on_as_they_arrive(peer: Peer) -> None:
                 assert await answer.receive() == b""
 
 
+async def test_an_end_that_is_known_is_told_even_to_whoever_is_being_cancelled(peer: Peer) -> None:
+    """A client that hangs up at the last byte has been answered whole: it is no client that has gone."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+
+            async def serve() -> None:
+                async with await peer.accept() as stream:
+                    await stream.receive_some()
+                    await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
+
+            nursery.start_soon(serve)
+            async with open_answer(peer.path, "POST", "/x", JSON, b"{}") as answer:
+                assert await answer.receive() == b"one"
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    assert await answer.receive() == b""
+                assert not scope.cancelled_caught
+
+
 async def test_what_is_sent_is_the_callers_headers_and_our_framing(peer: Peer) -> None:
     """Nothing else: no user agent, no encoding that the caller did not ask for."""
     with trio.fail_after(PATIENCE_SECONDS):
