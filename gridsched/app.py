@@ -182,7 +182,8 @@ def _folders(settings: Settings, data_dir: DataDir, environ: Mapping[str, str], 
 
 def no_model(folders: tuple[Path, ...]) -> str:
     """The sentence for a library without a single model."""
-    looked = ", ".join(map(str, folders)) or "no folder (library.dirs is empty, and the usual ones do not exist)"
+    nowhere = "no folder: none of the usual ones is there (~/models, the caches of llama.cpp and the hub)"
+    looked = ", ".join(map(str, folders)) or nowhere
     return (
         f"no model found: looked for GGUF files in {looked}. Put one there, name a folder with --models-dir, "
         "or configure one under models. To see gridsched work without any: gridsched demo"

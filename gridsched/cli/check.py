@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
                 print(row)
             if found.holder is not None:
                 print(f"running    the data directory is in use by {found.holder}: its server goes on as it is")
-            problems = [*_unservable(found), *_port_problem(settings, found)]
+            problems = [*table.unservable(found), *_port_problem(settings, found)]
     except app.StartError as error:
         return refuse(error)
     for problem in problems:
@@ -36,13 +36,6 @@ def main(args: argparse.Namespace) -> int:
         return app.CONFIGURATION
     print("ok         everything can be served")
     return 0
-
-
-def _unservable(found: app.Machine) -> Iterator[str]:
-    devices = found.parts.monitor.devices()
-    bad = [model.name for model in found.parts.catalog.models() if table.best_option(model, devices) is None]
-    if bad:
-        yield f"{len(bad)} model(s) cannot be served: {', '.join(bad)}"
 
 
 def _port_problem(settings: Settings, found: app.Machine) -> Iterator[str]:

@@ -123,9 +123,8 @@ def _has_engine_wheel() -> bool:
 def setting_for(models: "Models") -> Setting:
     """A chat model with two slots, a second name over the same file for batch work, and an embedder.
 
-    Where the engine computes on the processor, its threads wait for each other by spinning: two processes that both
-    take every core make each other a hundred times slower, so each takes half of them (and small models use no more
-    than four).
+    Each process takes half of the cores, so that people and the job beside them are both seen to go on (and small
+    models use no more than four).
     """
     flags = ["--threads", str(max(1, min(4, (os.cpu_count() or 1) // 2)))]
     chat = {"path": str(models.chat), "ctx_size": 4096, "parallel": 2, "flags": flags}
@@ -214,6 +213,16 @@ async def _can_serve(client: httpx.AsyncClient) -> bool:
 
 # --- the run ----------------------------------------------------------------------------------------------------
 
+OPENING = """
+A gateway is up at {url}. First people chat with nobody else there, then again while a job of 1,000
+embeddings (background, in steps of 32) and some generations (batch, on a process of their own) want the same machine.
+"""
+
+HEADINGS = (
+    "What the scheduler decided around the first chat that overtook (a line a decision; rule: the reason behind it):",
+    "And from the end of the last chat:",
+)
+
 
 async def _interruptible(setting: Setting, folder: Path, seconds: float, keep: bool) -> int:
     """The run, cut short in good order by Ctrl-C or SIGTERM; after the run, that is how --keep ends."""
@@ -222,7 +231,7 @@ async def _interruptible(setting: Setting, folder: Path, seconds: float, keep: b
         await nursery.start(_cancel_on_signal, nursery.cancel_scope)
         try:
             async with _running_server(setting, folder) as server:
-                print(f"Server up at {server.url}; its log: {server.log}", flush=True)
+                print(OPENING.format(url=server.url), flush=True)
                 result = await _measure_and_tell(setting, server, seconds)
                 if keep:
                     print(how_to_use(server.url, setting.chat), flush=True)
@@ -287,8 +296,8 @@ def _tell(job: "MainJob", lines: "Sequence[Line]", fault: str) -> int:
     """The log around the overtaking, the table, the sentence, the marks; gives the exit code."""
     from loadtest import mainjob, marks, report, story  # noqa: PLC0415 - found lazily, see the module's docstring
 
-    for excerpt in story.excerpts(lines):
-        print("", *(f"  {sentence(line.raw)}" for line in excerpt), sep="\n")
+    for heading, excerpt in zip(HEADINGS, story.excerpts(lines), strict=False):  # the log may hold one, or none
+        print("", heading, *(f"  {sentence(line.raw)}" for line in excerpt), sep="\n")
     print("", report.table(report.rows_of(mainjob.reported(job.result))), sep="\n")
     print("", story.closing_sentence(lines, job.result), "", sep="\n")
     judged = marks.judge(lines, job.result, job.plan)
@@ -296,6 +305,7 @@ def _tell(job: "MainJob", lines: "Sequence[Line]", fault: str) -> int:
         print(f"  {'met   ' if mark.met else 'MISSED'}  {mark.name}: {mark.figure}")
     if fault:
         print(f"  {fault}")
+    print(f"\n{sum(mark.met for mark in judged)} of {len(judged)} met.")
     return 0 if all(mark.met for mark in judged) else 1
 
 
@@ -306,7 +316,7 @@ def how_to_use(url: str, model: str) -> str:
 The server stays up until Ctrl-C. From a shell:
 
   curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'
-  gridsched events --server {url} --follow
+  {sys.executable} -m gridsched events --server {url} --follow
 
 With the OpenAI SDK:
 

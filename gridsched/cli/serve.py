@@ -8,6 +8,7 @@ from gridsched import __version__, app
 from gridsched.cli import table
 from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
 from gridsched.cli.streams import tell
+from gridsched.library.names import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,8 @@ def main(args: argparse.Namespace) -> int:
             tell(f"gridsched {__version__}")
             for row in table.rows(found, source):
                 tell(row)
+            for problem in table.unservable(found):
+                tell(f"problem    {printable(problem)}")
             host, port = listener.getsockname()[:2]
             where = f"[{host}]" if ":" in host else host
             found.say_port(port)

@@ -74,3 +74,11 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
     for model in models:
         words = ", ".join(sorted(capability.value for capability in model.capabilities))
         yield f"model      {model.name:<{width}}  {words:<18}  {verdict(model, parts.catalog, devices)}"
+
+
+def unservable(found: Machine) -> Iterator[str]:
+    """Which models cannot be served as things are; their own rows say why."""
+    devices = found.parts.monitor.devices()
+    bad = [model.name for model in found.parts.catalog.models() if best_option(model, devices) is None]
+    if bad:
+        yield f"{len(bad)} model{'s' if len(bad) > 1 else ''} cannot be served: {', '.join(bad)}"

@@ -70,7 +70,7 @@ def test_an_interrupted_demo_ends_its_server() -> None:
     command = [sys.executable, "-m", "gridsched", "demo", "--sim"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo_process:
         try:
-            said = _read_until(demo_process, "Server up at")
+            said = _read_until(demo_process, "gateway is up at")
             url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
             demo_process.send_signal(signal.SIGINT)
             assert demo_process.wait(60) == 130
