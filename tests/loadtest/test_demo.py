@@ -3,6 +3,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx
@@ -32,15 +33,15 @@ def test_the_hints_at_the_end_are_complete_commands() -> None:
 
 
 def test_the_generated_configuration_is_one_the_server_takes(tmp_path: Path) -> None:
-    """Its keys are the schema's, and its three names are those the traffic asks for."""
-    for name in ("c.gguf", "e.gguf"):
-        (tmp_path / name).write_bytes(b"GGUF")
-    setting = demo.setting_for(Models(tmp_path / "c.gguf", tmp_path / "e.gguf"))
+    """Its keys are the schema's, its three names are those the traffic asks for, its files are where they are."""
+    folder = tmp_path / "a $HOME 🦙"
+    setting = demo.setting_for(Models(folder / "c.gguf", folder / "e.gguf"))
     path = tmp_path / "gridsched.yaml"
     path.write_text(json.dumps(setting.config), encoding="utf-8")
     models = load(path, {}).models
     assert set(models) == {setting.chat, setting.batch, setting.embed}
-    assert models[setting.chat].path == models[setting.batch].path
+    assert models[setting.chat].path == models[setting.batch].path == folder / "c.gguf"
+    assert models[setting.embed].path == folder / "e.gguf"
     assert models[setting.chat].parallel == 2
 
 
@@ -65,19 +66,37 @@ def test_the_demo_on_simulated_hardware_shows_the_marks_keeps_its_server_and_end
 
 
 @pytest.mark.slow
-def test_an_interrupted_demo_ends_its_server() -> None:
-    """Ctrl-C in the middle of the traffic."""
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [
+        ((signal.SIGINT,), 130),
+        ((signal.SIGINT, signal.SIGINT), 130),
+        ((signal.SIGTERM,), 130),
+        ((signal.SIGHUP,), 130),
+        ((signal.SIGKILL,), -signal.SIGKILL),
+    ],
+)
+def test_an_interrupted_demo_ends_its_server(signals: tuple[signal.Signals, ...], code: int) -> None:
+    """In the middle of the traffic: Ctrl-C, a second one, a service manager, a terminal that closes, kill -9."""
     command = [sys.executable, "-m", "gridsched", "demo", "--sim"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo_process:
         try:
             said = _read_until(demo_process, "gateway is up at")
             url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
-            demo_process.send_signal(signal.SIGINT)
-            assert demo_process.wait(60) == 130
+            for number in signals:
+                demo_process.send_signal(number)
+            assert demo_process.wait(60) == code
+            rest = demo_process.stdout.read() if demo_process.stdout else ""
         finally:
             demo_process.kill()
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/health", trust_env=False)
+    assert "Traceback" not in rest
+    for _ in range(200):  # after kill -9 it is the kernel that tells the server
+        try:
+            httpx.get(f"{url}/health", trust_env=False)
+        except httpx.TransportError:
+            return
+        threading.Event().wait(0.05)
+    pytest.fail("the server is still up")
 
 
 def _read_until(process: "subprocess.Popen[str]", words: str) -> str:

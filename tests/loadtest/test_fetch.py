@@ -119,6 +119,20 @@ def test_the_module_prints_the_two_paths_or_a_sentence(index: Index, tmp_path: P
     assert (tmp_path / "cache" / "models").is_dir()
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("WARNING: x\nERROR: a\nERROR: b\n\n", "ERROR: b"),
+        ("ERROR: Exception:\nTraceback (most recent call last):\nOSError: no space\n", "OSError: no space"),
+        ("killed\n", "killed"),
+        ("", "pip gave no reason"),
+    ],
+)
+def test_pips_reason_is_told_also_where_it_is_a_traceback(said: str, reason: str) -> None:
+    """A full disk is one."""
+    assert fetch.reason_in(said) == reason
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A file where the folder should be."""
     (tmp_path / "cache").write_text("in the way")
@@ -153,8 +167,16 @@ def test_a_damaged_wheel_is_named(tmp_path: Path) -> None:
 
 
 def test_the_cache_folder_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the environment, else the platform's."""
+    """By the environment, told from the current folder or the home folder too; else the platform's."""
     monkeypatch.setenv("GRIDSCHED_CACHE_DIR", str(tmp_path))
     assert fetch.cache_folder() == tmp_path
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRIDSCHED_CACHE_DIR", "here")
+    assert fetch.cache_folder() == tmp_path / "here"
+    monkeypatch.setenv("GRIDSCHED_CACHE_DIR", "~/there")
+    assert fetch.cache_folder() == Path.home() / "there"
+    monkeypatch.setenv("GRIDSCHED_CACHE_DIR", "~nobody-at-all/x")
+    with pytest.raises(FetchFailure, match="no home folder"):
+        fetch.cache_folder()
     monkeypatch.delenv("GRIDSCHED_CACHE_DIR")
     assert fetch.cache_folder().name == "gridsched"
