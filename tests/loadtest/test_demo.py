@@ -76,8 +76,11 @@ def test_the_demo_on_simulated_hardware_shows_the_marks_keeps_its_server_and_end
         ((signal.SIGKILL,), -signal.SIGKILL),
     ],
 )
-def test_an_interrupted_demo_ends_its_server(signals: tuple[signal.Signals, ...], code: int) -> None:
+def test_an_interrupted_demo_ends_its_server(
+    signals: tuple[signal.Signals, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the middle of the traffic: Ctrl-C, a second one, a service manager, a terminal that closes, kill -9."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # kill -9 leaves the demo's folder behind
     command = [sys.executable, "-m", "gridsched", "demo", "--sim"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo_process:
         try:
