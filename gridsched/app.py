@@ -136,7 +136,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     )
     in_the_way = [] if engine_found.info.ok else [engine_found.info.problem]
     in_the_way += our_flags(settings)
-    in_the_way += [] if catalog.models() else [no_model(folders)]
+    in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
     if in_the_way:
         raise StartError("\n".join(in_the_way))
     notes = [*found.notes, *catalog.notes]

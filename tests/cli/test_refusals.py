@@ -42,6 +42,8 @@ def test_no_model_found_says_where_it_looked_and_what_to_do(words: list[str], tm
     text = refusal(run(*words), 2)
     assert str(tmp_path / "models") in text
     assert "--models-dir" in text
+    text = refusal(run(*words[:-1], str(tmp_path / "modles")), 2)
+    assert f"{tmp_path / 'modles'} cannot be looked into: No such file or directory." in text
 
 
 def test_an_engine_that_is_not_there_is_said_with_how_to_get_one(words: list[str], tmp_path: Path) -> None:
