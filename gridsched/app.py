@@ -19,8 +19,10 @@ from gridsched.api.listen import CannotListen, PortTaken, listen, room_for_conne
 from gridsched.api.settings import FrontSettings
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
-from gridsched.engine.argv import refused_flags
+from gridsched.devices.nvml import Usable, all_of
+from gridsched.engine.argv import card_names, refused_flags
 from gridsched.engine.find import find_engine
+from gridsched.engine.locate import FoundEngine
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.library.catalog import ModelCatalog
@@ -112,12 +114,14 @@ def open_port(settings: Settings) -> socket.socket:
 def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mapping[str, str], home: Path) -> Machine:
     """Find devices, engine and models. Blocks, and runs the engine once: not inside trio. Raises StartError."""
     headroom = Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
+    engine_found = find_engine(str(settings.engine.path) if settings.engine.path else None, environ)
     try:
-        found = discover(headroom, settings.devices.host_budget_bytes, settings.devices.ignore)
+        found = discover(
+            headroom, settings.devices.host_budget_bytes, settings.devices.ignore, usable=_cards_of(engine_found)
+        )
     except NoDevice as error:
         raise StartError(str(error)) from None
     infos = found.monitor.devices()
-    engine_found = find_engine(str(settings.engine.path) if settings.engine.path else None, environ)
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say)
     folders = _folders(settings, data_dir, environ, home)
     library = read_library(settings.entries(), folders)
@@ -150,10 +154,12 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
     parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock())
-    unusable = engine.unusable_devices()
-    if unusable:
-        notes.append(f"the engine cannot use {', '.join(unusable)}: it was built without that backend.")
     return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, data_dir.say_port)
+
+
+def _cards_of(engine: FoundEngine) -> Usable:
+    """Which cards an engine can compute on; all of them where there is no engine to ask."""
+    return (lambda cards: card_names(cards, engine.devices)) if engine.info.ok else all_of
 
 
 def our_flags(settings: Settings) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.host import HostMonitor, default_budget_bytes
-from gridsched.devices.nvml import find_cards
+from gridsched.devices.nvml import Usable, all_of, find_cards
 from gridsched.devices.procfs import CGROUP, PROC, MemoryUnreadable
 from gridsched.ports import DeviceMonitor
 
@@ -31,14 +31,17 @@ def discover(
     host_budget_bytes: int | None = None,
     ignore: Sequence[str] = (),
     *,
+    usable: Usable = all_of,
     proc: Path = PROC,
     cgroup: Path = CGROUP,
 ) -> Found:
     """Find the devices. Blocks for as long as the driver takes to open (a second where cards sleep).
 
+    `usable` says which cards the engine can compute on; where it can use none, the host is planned, and that is said.
+
     Raises NoDevice where there is no card and the system does not tell its free memory either.
     """
-    cards = find_cards(headroom, ignore)
+    cards = find_cards(headroom, ignore, usable)
     if cards.monitor is not None:
         notes = cards.notes
         if host_budget_bytes is not None:

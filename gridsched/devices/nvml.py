@@ -29,10 +29,17 @@ RETRY_LONGEST_SECONDS = 60.0
 """How long a lost driver is left alone between attempts to open it again; doubled each time. A guess: a driver
 update takes minutes, and opening costs a card that sleeps about a second."""
 
+NOT_LISTED = (
+    "is not used, because the engine does not list it: name a llama-server that was built for it in engine.path (with"
+    " CUDA, or Vulkan)."
+)
+
 _PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-7])?", re.IGNORECASE)
 
 Handle = Any  # pynvml ships no types
 Trees = Callable[[Collection[int]], Mapping[int, frozenset[int]]]
+Usable = Callable[[Sequence[DeviceInfo]], Collection[DeviceName]]
+"""Those of some cards that the engine can compute on."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +62,17 @@ class _Card:
     total_bytes: int
 
 
-def find_cards(headroom: Headroom, ignore: Sequence[str] = ()) -> Cards:
+def all_of(cards: Sequence[DeviceInfo]) -> Collection[DeviceName]:
+    """Every card can be computed on, as far as is known."""
+    return [card.spec.name for card in cards]
+
+
+def find_cards(headroom: Headroom, ignore: Sequence[str] = (), usable: Usable = all_of) -> Cards:
     """Open the driver and list its cards, in the order of their PCI address: the order CUDA uses when told to.
 
     `ignore` names cards to leave alone: by name (`gpu0`), UUID, or PCI address (`0000:41:00.0`, `41:00.0`).
-    No driver is not an error: the answer has no monitor then. Blocks; call it at start, or in a thread.
+    `usable` says which of the rest the engine can compute on: memory on another is no use to anybody. No driver is not
+    an error: the answer has no monitor then. Blocks; call it at start, or in a thread.
     """
     try:
         pynvml.nvmlInit()
@@ -67,13 +80,20 @@ def find_cards(headroom: Headroom, ignore: Sequence[str] = ()) -> Cards:
     except pynvml.NVMLError as error:
         return Cards(None, () if _is_absent(error) else (f"The NVIDIA driver does not answer: {_said(error)}.",))
     taken = []
-    for info in _numbered(listed, headroom):
+    cards = list(_numbered(listed, headroom))
+    notes += [
+        f"devices.ignore: there is no card {text!r}." for text in ignore if not any(_is_named(c, text) for c in cards)
+    ]
+    for info in cards:
         if any(_is_named(info, text) for text in ignore):
             notes.append(f"{info.spec.name} ({info.label}) is left alone, as configured.")
         elif info.spec.total_bytes == 0:
             notes.append(f"{info.spec.name} ({info.label}) does not tell how much memory it has: not used.")
         else:
             taken.append(info)
+    names = usable(tuple(taken))
+    notes += [f"{info.spec.name} ({info.label}) {NOT_LISTED}" for info in taken if info.spec.name not in names]
+    taken = [info for info in taken if info.spec.name in names]
     if not taken:
         _close()
         return Cards(None, tuple(notes))

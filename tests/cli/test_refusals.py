@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from tests.support.gguf_header import Value, build_header
 from tests.support.tiny_model import make_tiny_chat
 
 pytestmark = pytest.mark.slow
+
+COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -192,6 +195,21 @@ def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path
     text = refusal(run("check", "--data-dir", str(tmp_path / "data"), "--config", str(config)), 2)
     assert "/nowhere" in text
     assert "no model found" in text
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to build the driver's stand-in with")
+def test_B16_cards_that_the_engine_cannot_use_are_said_and_the_processor_is_used(tmp_path: Path) -> None:
+    """A driver and a card beside an engine that was built without them: every load on the card would fail."""
+    source, library = Path(__file__).parents[1] / "devices" / "fake_nvml.c", tmp_path / "libnvidia-ml.so.1"
+    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    (tmp_path / "story").write_text(f"card GPU-1 00000000:01:00.0 {16 * 2**30} 0 0 NVIDIA Small\n", encoding="utf-8")
+    (tmp_path / "models").mkdir()
+    make_tiny_chat(tmp_path / "models" / "tiny.gguf")
+    words = ["check", "--data-dir", str(tmp_path / "data"), "--models-dir", str(tmp_path / "models")]
+    done = run(*words, LD_LIBRARY_PATH=str(tmp_path), NVML_STORY=str(tmp_path / "story"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "gpu0 (NVIDIA Small) is not used, because the engine does not list it" in done.stdout
+    assert ", on host" in done.stdout
 
 
 def test_check_looks_around_beside_a_server_that_runs(tmp_path: Path) -> None:

@@ -171,6 +171,28 @@ def test_an_ignored_card_is_left_alone_and_keeps_its_number(name: str) -> None:
     assert [info.spec.name for info in opened("gpu0").devices()] == ["gpu1"]
 
 
+@pytest.mark.usefixtures("driver")
+def test_an_ignored_name_that_no_card_has_is_said() -> None:
+    """A slip of the pen would have a card used that was to be left alone."""
+    cards = find_cards(Headroom(), ("gpu7", "gpu1"))
+    assert cards.notes == (
+        "devices.ignore: there is no card 'gpu7'.",
+        "gpu1 (NVIDIA Big One) is left alone, as configured.",
+    )
+
+
+@pytest.mark.parametrize(("listed", "used"), [(("gpu1",), ["gpu1"]), ((), None)])
+@pytest.mark.usefixtures("driver")
+def test_B16_a_card_that_the_engine_does_not_list_is_not_planned(
+    listed: tuple[str, ...], used: list[str] | None
+) -> None:
+    """Every load there would fail. Without any that is listed there is no monitor: the host is planned instead."""
+    cards = find_cards(Headroom(), (), lambda found: [info.spec.name for info in found if info.spec.name in listed])
+    assert (None if cards.monitor is None else [info.spec.name for info in cards.monitor.devices()]) == used
+    assert cards.notes[0].startswith("gpu0 (NVIDIA Small) is not used, because the engine does not list it: name a")
+    assert len(cards.notes) == 2 - len(listed)
+
+
 def test_a_card_that_does_not_tell_its_memory_is_named_and_not_used(driver: Driver) -> None:
     """A board whose memory is the host's answers Not Supported (D7)."""
     driver.tell(SMALL, "fails 0 memory 3")
