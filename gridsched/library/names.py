@@ -7,6 +7,7 @@ answer to answers to neither: a wrong model never answers (C15).
 
 import difflib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,11 @@ from gridsched.library.shards import SUFFIX
 DEFAULT_WORDS = frozenset(("default", "auto", "local-model", "current"))
 CLOSEST = 3
 _UNFIT = frozenset(("Cc", "Cs", "Zl", "Zp"))  # categories: controls, bytes that are no UTF-8, line separators
+LONGEST_WORD = 1000  # letters: publisher, repository and file have 255 each at the most
+MOST_COMPARED = 40
+MOST_COUNTED = 20_000
+"""Bounds on a search for close names: words compared letter by letter, and pieces counted. Some milliseconds."""
+
 SHORTEST_PART = 3  # letters of a name that are worth a suggestion: one or two are in every name
 
 
@@ -53,6 +59,12 @@ def file_words(path: Path, stem: str, publisher: str = "", repo: str = "") -> tu
     return tuple(dict.fromkeys(map(presentable, words)))
 
 
+def _pieces(word: str) -> set[str]:
+    """Every three letters in a row, the word's ends counted as letters."""
+    marked = f"\n{word}\n"
+    return {marked[at : at + 3] for at in range(len(marked) - 2)}
+
+
 class Names:
     """All words of all models. Built once; `models` in order of preference."""
 
@@ -64,6 +76,11 @@ class Names:
         self._claim((model.name, model.name) for model in models)
         self._claim((word, model.name) for model in models for word in model.aliases)
         self._claim(self._file_claims())
+        self._keys = {word.removesuffix(SUFFIX): name for word, name in self._folded.items()}
+        self._by_piece: dict[str, list[str]] = {}
+        for key in self._keys:
+            for piece in _pieces(key):
+                self._by_piece.setdefault(piece, []).append(key)
 
     def resolve(self, word: str) -> ModelName | None:
         """The model that is meant, None where nobody answers. The words for the default model yield to real names."""
@@ -78,11 +95,25 @@ class Names:
 
     def closest(self, word: str) -> tuple[str, ...]:
         """Up to three models whose name, or a word of theirs, is like this one; best first."""
+        if len(word) > LONGEST_WORD:
+            return ()
         folded = word.strip().casefold().removesuffix(SUFFIX)
-        names = {key.removesuffix(SUFFIX): owner for key, owner in self._folded.items()}
-        near = difflib.get_close_matches(folded, names, n=2 * CLOSEST, cutoff=0.5)
-        within = [key for key in names if len(folded) >= SHORTEST_PART and folded in key]
-        return tuple(dict.fromkeys(names[key] for key in (*near, *within)))[:CLOSEST]
+        near = difflib.get_close_matches(folded, self._akin(folded), n=2 * CLOSEST, cutoff=0.5)
+        within = [key for key in self._keys if len(folded) >= SHORTEST_PART and folded in key]
+        return tuple(dict.fromkeys(self._keys[key] for key in (*near, *within)))[:CLOSEST]
+
+    def _akin(self, folded: str) -> list[str]:
+        """The words that have most pieces in common with this one, the rarest pieces first.
+
+        The question is asked on the event loop, for any word that a client sends, and to compare it letter by letter
+        with all the words of a large library would take a second.
+        """
+        shared: Counter[str] = Counter()
+        for keys in sorted((self._by_piece.get(piece, []) for piece in _pieces(folded)), key=len):
+            shared.update(keys)
+            if shared.total() > MOST_COUNTED:
+                break
+        return [key for key, _ in shared.most_common(MOST_COMPARED)]
 
     def _claim(self, claims: Iterable[tuple[str, ModelName]]) -> None:
         for word, name in claims:

@@ -1,5 +1,7 @@
 """Which model a client's word means."""
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,28 @@ def test_the_closest_names_are_models_by_any_of_their_words() -> None:
     assert NAMES.closest("Qwen3-8B") == (QWEN.name,)
     assert NAMES.closest("zzzzzzzz") == ()
     assert NAMES.closest("") == ()
+
+
+def test_few_words_are_compared_letter_by_letter_whatever_a_client_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a wrong name must not hold up a chat, however large the library and however long the name."""
+    compared: list[int] = []
+    really = difflib.get_close_matches
+
+    def counting(word: str, words: Sequence[str], n: int, cutoff: float) -> list[str]:
+        compared.append(len(words) * len(word))
+        return really(word, words, n, cutoff)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counting)
+    many = [
+        Named(ModelName(f"pub{n}/Qwen-{n}-GGUF/Qwen-{n}-Q4_K_M"), Path(str(n)), (), (f"Qwen-{n}-Q4_K_M.gguf",))
+        for n in range(2000)
+    ]
+    names = Names(many, None)
+    assert "pub1234/Qwen-1234-GGUF/Qwen-1234-Q4_K_M" in names.closest("qwen-1234-q4_k_s")
+    for word in ("qwen-q4_k_m", "pub/qwen-12345-gguf/qwen-12345-q4_k_m", "x" * 1000, "qwen" * 10**6):
+        names.closest(word)
+    assert len(compared) == 4  # the longest is not looked for at all
+    assert max(compared) <= 40 * 40
 
 
 def test_aliases_are_the_words_that_really_resolve() -> None:
