@@ -64,12 +64,7 @@ def located(configured: str | None = None, environ: Mapping[str, str] | None = N
     """
     environ = os.environ if environ is None else environ
     if configured not in (None, "", "auto"):
-        path = Path(str(configured)).expanduser()
-        path = path / PROGRAM if path.is_dir() else path
-        if path.is_file():
-            yield _ask(_Candidate(path, _wheel_env_of(path, environ)), environ)
-        else:
-            yield nothing(f"engine.path names {path}, which is not a file: correct it, or set it to auto")
+        yield _configured(Path(str(configured)), environ)
         return
     candidates = list(_candidates(environ))
     for candidate in candidates:
@@ -78,14 +73,31 @@ def located(configured: str | None = None, environ: Mapping[str, str] | None = N
         yield nothing(f"no {PROGRAM} was found: {HOW_TO_GET_ONE}")
 
 
+def _configured(path: Path, environ: Mapping[str, str]) -> FoundEngine:
+    """The engine that was named, as a file or as the folder it lies in."""
+    try:
+        path = path.expanduser()
+        path = path / PROGRAM if path.is_dir() else path
+        if path.is_file():
+            return _ask(_Candidate(path, _wheel_env_of(path, environ)), environ)
+        why = "is not a file"
+    except (OSError, RuntimeError) as error:  # a folder that is closed to us, a link in a circle, no home
+        why = f"cannot be looked at ({getattr(error, 'strerror', None) or error})"
+    return nothing(f"engine.path names {path}, which {why}: correct it, or set it to auto")
+
+
 def _candidates(environ: Mapping[str, str]) -> Iterator[_Candidate]:
     on_path = shutil.which(PROGRAM, path=environ.get("PATH"))
     if on_path:
         yield _Candidate(Path(on_path))
     yield from _wheels(environ)
     for folder in INSTALL_FOLDERS:
-        path = Path(folder).expanduser() / PROGRAM
-        if path.is_file() and os.access(path, os.X_OK):
+        try:
+            path = Path(folder).expanduser() / PROGRAM
+            usable = path.is_file() and os.access(path, os.X_OK)
+        except (OSError, RuntimeError):
+            continue  # closed to us, or in the home of a user who has none
+        if usable:
             yield _Candidate(path)
 
 

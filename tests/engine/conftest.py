@@ -17,6 +17,7 @@ from gridsched.engine.locate import FoundEngine, located
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch
+from tests.support.processes import children_of
 
 FAKE = Path(__file__).parent.parent / "support" / "fake_llama_server.py"
 HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 1 << 30), "host", Backend.CPU)
@@ -26,8 +27,7 @@ PATIENCE_SECONDS = 30.0  # on a busy machine; nothing here takes a second on an 
 
 def children() -> set[int]:
     """The processes that live as our children, zombies too."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text(encoding="ascii").split()}
+    return set(children_of("self"))
 
 
 def descriptors() -> int:

@@ -83,6 +83,23 @@ def test_a_configured_path_is_not_replaced_by_another_engine(tmp_path: Path) -> 
     assert str(tmp_path / "missing") in info.problem
 
 
+@pytest.mark.parametrize("closed", [PermissionError(13, "Permission denied"), RuntimeError("no home")])
+@pytest.mark.parametrize("configured", ["~/engines", None])
+def test_a_folder_that_cannot_be_looked_at_is_said_and_not_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: Exception, configured: str | None
+) -> None:
+    """Closed to us, or in the home of a user who has none: a sentence, with what to do."""
+
+    def refuse(_: Path) -> Path:
+        raise closed
+
+    monkeypatch.setattr(Path, "expanduser", refuse)
+    monkeypatch.setattr(locate, "WHEELS", ())
+    (found,) = located(configured, {"PATH": str(tmp_path)})
+    assert not found.info.ok
+    assert ("cannot be looked at" if configured else "no llama-server was found") in found.info.problem
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

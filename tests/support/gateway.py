@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.processes import children_of
+
 START_TRIES = 600
 """Tries of 0.1 s: a cold start of two engines on a busy machine."""
 
@@ -58,8 +60,7 @@ class Gateway:
 
     def children(self) -> list[int]:
         """The processes that the gateway has started and that live."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+        return children_of(self.process.pid)
 
     def wait_until_up(self) -> None:
         """Wait for `can_serve`, or fail with what the server printed."""
