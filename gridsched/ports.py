@@ -241,7 +241,7 @@ class Upstream(Protocol):
         Raises UpstreamFailure, also for an instance that is gone."""
 
     async def busy_slots(self, instance_id: InstanceId) -> int:
-        """How many slots the engine itself says are busy. Raises UpstreamFailure."""
+        """How many slots the engine itself says are busy. Raises UpstreamFailure, also when it does not answer soon."""
 
 
 # --- the store --------------------------------------------------------------------------------------------------

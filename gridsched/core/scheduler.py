@@ -42,7 +42,7 @@ from gridsched.core.snapshot import Snapshot, WaitingView
 from gridsched.core.state import State
 from gridsched.core.transitions import SERVER_MOVES, JobMove, JobState, ServerMove, moved
 
-DONE = OutcomeKind.DONE
+DONE, CLIENT_GONE = OutcomeKind.DONE, OutcomeKind.CLIENT_GONE
 INTERACTIVE = JobClass.INTERACTIVE
 ENQUEUE, COMPLETE = LogEvent.ENQUEUE, LogEvent.COMPLETE
 END, WAITING = JobMove.END, JobState.WAITING
@@ -303,7 +303,7 @@ class Scheduler:
     def _job_ended(self, event: JobEnded) -> None:
         state = self._state
         entry = self._grant(event.grant_id)
-        gone = event.outcome.kind is not DONE and event.outcome.kind is OutcomeKind.CLIENT_GONE
+        gone = event.outcome.kind is CLIENT_GONE
         self._say_end(LogEvent.CANCEL if gone else COMPLETE, entry, event.outcome)
         serving.note_outcome(state, entry.instance, event.outcome)
         settled = event.settled or entry.instance.exited

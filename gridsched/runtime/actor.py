@@ -11,7 +11,6 @@ from time import perf_counter
 
 import trio
 
-from gridsched.core import invariants
 from gridsched.core.commands import ArmTimer, Command, Log
 from gridsched.core.events import Event, TimerFired
 from gridsched.core.scheduler import Scheduler
@@ -31,14 +30,12 @@ class Actor:
         clock: Clock,
         *,
         timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
-        check: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self._carry_out = carry_out
         self._log = log
         self._clock = clock
         self._timed = timed
-        self._check = check
         self._inbox: deque[Event] = deque()
         self._wake = trio.Event()
         self._alarm: float | None = None
@@ -72,5 +69,3 @@ class Actor:
                 self._log.add(command, wall_seconds)
             else:
                 self._carry_out(command)
-        if self._check:
-            invariants.check(self.scheduler)

@@ -34,9 +34,6 @@ SETTLE_FIRST_SECONDS = 0.02
 SETTLE_LONGEST_SECONDS = 0.5
 """How often a process is asked whether an abandoned step has ended: at once, then less and less often."""
 
-SETTLE_ANSWER_SECONDS = 5.0
-"""How long one such question may take: the engine answers it between two batches."""
-
 
 class Dispatch:
     """One per server. `nursery` holds the processes' tasks and is left last."""
@@ -145,13 +142,11 @@ class Dispatch:
         """How many of a process's abandoned steps still run; all of them, while it does not say."""
         if instance_id not in self.engine.processes():
             return 0  # its exit frees every slot
-        with trio.move_on_after(SETTLE_ANSWER_SECONDS):
-            try:
-                busy = await self.upstream.busy_slots(instance_id)
-            except UpstreamFailure:
-                return waiting
-            return max(0, busy - self._desk.active[instance_id])
-        return waiting
+        try:
+            busy = await self.upstream.busy_slots(instance_id)
+        except UpstreamFailure:
+            return waiting
+        return max(0, busy - self._desk.active[instance_id])
 
     # --- refusals ---------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,8 @@ class Runtime:
             store=parts.store,
             recent=self._recent,
         )
-        self._actor = Actor(Scheduler(policy), self.dispatch.carry_out, self.log, parts.clock, timed=timed, check=check)
+        scheduler = Scheduler(policy, check_invariants=check)
+        self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed)
         self.desk = Desk(self._actor.post, self.dispatch.settle)
         self.draining = False
 
