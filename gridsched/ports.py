@@ -192,6 +192,12 @@ class Engine(Protocol):
     def stop(self, instance_id: InstanceId) -> None:
         """Begin to end a process (TERM, then KILL after the grace); unknown or ended ones are ignored."""
 
+    def pause(self, instance_id: InstanceId) -> None:
+        """Let a process stand still (S10); unknown or ended ones are ignored."""
+
+    def resume(self, instance_id: InstanceId) -> None:
+        """Let a process that stands still go on; others are ignored."""
+
     def processes(self) -> Mapping[InstanceId, int]:
         """The pid of every living process."""
 

@@ -72,6 +72,7 @@ class _Process:
     launch: Launch
     faults: Faults
     ready: bool = False
+    paused: bool = False
     running: int = 0
     settling: list[float] = field(default_factory=list)
     stop_asked: trio.Event = field(default_factory=trio.Event)
@@ -158,6 +159,16 @@ class SimulatedEngine:
         """Ask a process to end."""
         if process := self._living.get(instance_id):
             process.stop_asked.set()
+
+    def pause(self, instance_id: InstanceId) -> None:
+        """Let a process stand still (S10)."""
+        if process := self._living.get(instance_id):
+            process.paused = True
+
+    def resume(self, instance_id: InstanceId) -> None:
+        """Let it go on."""
+        if process := self._living.get(instance_id):
+            process.paused = False
 
     def processes(self) -> Mapping[InstanceId, int]:
         """The pid of every living process."""

@@ -187,7 +187,7 @@ def _pinned_bytes(state: State, device: DeviceName) -> int:
     return sum(
         item.bytes
         for instance_id, item in reservations.items()
-        if state.instances[instance_id].model.spec.pinned and not item.going
+        if state.instances[instance_id].model.pinned and not item.going
     )
 
 
@@ -298,7 +298,7 @@ def _suggestions(state: State, needs: Needs, fit: Fit) -> tuple[list[str], bool]
         told = ", ".join(f"{_size(short)} on {device}" for device, short in most if short)
         found.append(f"Close programs outside that hold at least {told}")
     if _enough(state, needs, pins=True):
-        names = sorted({str(item.model.spec.name) for item in state.instances.values() if item.model.spec.pinned})
+        names = sorted({str(item.model.spec.name) for item in state.instances.values() if item.model.pinned})
         found.append(f"Unpin {', '.join(names)}")
     changes = any(books[device].external_bytes or books[device].lost_bytes for device, _ in needs)
     return found, changes

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import LaunchOption
 from gridsched.core.record import record
@@ -37,6 +37,8 @@ class RejectionCode(Enum):
     INSUFFICIENT_VRAM = "insufficient_vram"
     UPSTREAM_ERROR = "upstream_error"
     DRAINING = "draining"
+    CONFLICT = "conflict"
+    UNLOAD_UNVERIFIED = "unload_unverified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,38 @@ class StopInstance:
 
     instance_id: InstanceId
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseInstance:
+    """S10: let a process stand still. Nothing of it is lost, and its clients are not told."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeInstance:
+    """S10: let it go on. Comes before any other command about the same process."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class AbortStep:
+    """S11: take a step away of which nothing has been answered. What comes of it is `StepEnded` with ABORTED, or the
+    end that has crossed it."""
+
+    grant_id: GrantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """What came of a person's wish: done, or refused. `detail` travels to the person, keys as in the contract."""
+
+    request: RequestId
+    rejection: Rejection | None = None
+    detail: Mapping[str, object] = field(default_factory=dict)
 
 
 @record
@@ -124,6 +158,12 @@ class LogEvent(Enum):
     MODE = "mode"
     EVICT = "evict"
     RELIEF = "relief"
+    PAUSE = "pause"
+    RESUME = "resume"
+    ABORT = "abort"
+    THRASH = "thrash"
+    STARVATION = "starvation"
+    LEASE = "lease"
     PRESSURE = "pressure"
     CONFIG = "config"
 
@@ -144,4 +184,17 @@ class Log:
     figures: Mapping[str, object] = field(default_factory=dict)
 
 
-Command = GrantStep | RejectJob | StartInstance | StopInstance | ArmTimer | KeepMeasurement | KeepLoadTime | Log
+Command = (
+    GrantStep
+    | RejectJob
+    | StartInstance
+    | StopInstance
+    | PauseInstance
+    | ResumeInstance
+    | AbortStep
+    | AnswerRequest
+    | ArmTimer
+    | KeepMeasurement
+    | KeepLoadTime
+    | Log
+)

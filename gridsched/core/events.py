@@ -6,9 +6,9 @@ An event is a fact that has already happened outside. Each is posted synchronous
 from dataclasses import dataclass
 from enum import Enum
 
-from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import Job, Outcome
-from gridsched.core.model import DeviceSpec, ModelSpec
+from gridsched.core.model import DeviceSpec, FamilySpec, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.record import record
 
@@ -64,10 +64,22 @@ class GrantReturned:
 
 @record
 class StepEnded:
-    """A step has ended and its job waits on: for its next step, to be run again (P5), or for a rejection."""
+    """A step has ended and its job waits on: for its next step, to be run again (P5, S11), or for a rejection.
+
+    `settled` is False where the engine may still be busy with the step (it was aborted): the slot then counts as taken
+    until `SlotSettled` (S8).
+    """
 
     grant_id: GrantId
     outcome: Outcome
+    settled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBegan:
+    """A byte of an answer has been sent to the client: the step can no longer be aborted (S11)."""
+
+    grant_id: GrantId
 
 
 @record
@@ -118,6 +130,63 @@ class MemoryReleased:
     instance_id: InstanceId
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeDue:
+    """A process is about to be probed or measured and has to run for that (S10)."""
+
+    instance_id: InstanceId
+
+
+# --- persons: what control says. Each is answered once, by an `AnswerRequest` with its number -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAsked:
+    """A person wants a model loaded. Answered when it is ready, or refused. Beats an earlier unload, closes a back-off
+    (R7, L6d)."""
+
+    request: RequestId
+    model: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAsked:
+    """A person wants a model gone. Its running steps end first, unless `force` (R2). Answered when its memory is back,
+    or is lost. A pinned model stays down until a person loads it (R7)."""
+
+    request: RequestId
+    model: ModelName
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinAsked:
+    """A person wants a model kept loaded, or no longer (R7). Answered at once."""
+
+    request: RequestId
+    model: ModelName
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAsked:
+    """Somebody wants a whole device (R8). Answered when it is held, or refused. `seconds` None: until it is released,
+    which whoever watches the owner's process says too."""
+
+    request: RequestId
+    device: DeviceName
+    owner: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReleased:
+    """The lease of a device is over, held or not yet (R8). Answered at once."""
+
+    request: RequestId
+    device: DeviceName
+
+
 # --- devices, configuration, time -------------------------------------------------------------------------------
 
 
@@ -147,6 +216,13 @@ class ModelsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class FamiliesChanged:
+    """The families there are, all of them (R10). A name that is also a model's is the family's."""
+
+    families: tuple[FamilySpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
     """New figures for the rules."""
 
@@ -168,14 +244,22 @@ Event = (
     | JobAbandoned
     | GrantReturned
     | StepEnded
+    | AnswerBegan
     | JobEnded
     | SlotSettled
     | InstanceReady
     | InstanceExited
     | MemoryReleased
+    | ProbeDue
+    | LoadAsked
+    | UnloadAsked
+    | PinAsked
+    | LeaseAsked
+    | LeaseReleased
     | DeviceRead
     | DevicesChanged
     | ModelsChanged
+    | FamiliesChanged
     | PolicyChanged
     | DrainBegan
     | TimerFired

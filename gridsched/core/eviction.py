@@ -90,7 +90,7 @@ def obstacle_to(instance: Instance, want: Want, policy: Policy, now: float) -> O
     model = instance.model
     name = model.spec.name
     watched = frozenset((instance.id,))
-    if model.spec.pinned:
+    if model.pinned:
         return Obstacle("R1", f"{name} is pinned")
     if instance.state is InstanceState.STARTING:
         return _obstacle_to_load(instance, rank)

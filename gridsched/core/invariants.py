@@ -185,7 +185,7 @@ def inv_12_drains_are_for_somebody(state: State) -> None:
     for item in state.instances.values():
         if item.state is not InstanceState.DRAINING or item.restarting or state.draining:
             continue
-        if item.id not in needed or item.model.spec.pinned:
+        if item.id not in needed or item.model.pinned:
             _broken(state, 12, f"instance {item.id} drains for nobody", instance=item.id)
         if not item.grants:
             _broken(state, 12, f"instance {item.id} drains with nothing to wait for", instance=item.id)

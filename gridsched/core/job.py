@@ -36,13 +36,38 @@ class JobKind(Enum):
     EMBEDDINGS = "embeddings"
 
 
+class Quality(IntEnum):
+    """R10: how good a variant of a family is; lower numbers are better."""
+
+    PREFERRED = 0
+    BALANCED = 1
+    COMPACT = 2
+
+    @property
+    def label(self) -> str:
+        """The word used in the configuration and by clients."""
+        return self.name.lower()
+
+
+class Medium(Enum):
+    """R10: what a request brings beside text, and not every variant takes."""
+
+    IMAGE = "image"
+    AUDIO = "audio"
+
+
+NO_MEDIA: frozenset[Medium] = frozenset()
+
+
 @record
 class Job:
     """One client request, as the core sees it.
 
     `steps` is at least 1; `max_wait_seconds` is the request's own longest wait (S9), None for the class's.
     `warm_only`: never load for me. `no_evict`: load for me only where nothing must go.
-    `key` is the name of the API key that sent it, "" without keys.
+    `key` is the name of the API key that sent it, "" without keys. `ttl_seconds`: how long the model is kept after it
+    (R6), None for as configured; 0 is ignored. `model` may name a family: `quality` is then the lowest that will do,
+    None for any, and `media` what the variant must take (R10).
     """
 
     id: JobId
@@ -54,6 +79,9 @@ class Job:
     warm_only: bool = False
     no_evict: bool = False
     key: str = ""
+    ttl_seconds: float | None = None
+    quality: Quality | None = None
+    media: frozenset[Medium] = NO_MEDIA
 
 
 class OutcomeKind(Enum):
@@ -63,6 +91,7 @@ class OutcomeKind(Enum):
     CLIENT_GONE = "client_gone"  # the client left: the engine's connection was closed
     ENGINE_DIED = "engine_died"  # the process went away, or broke its answer off
     STALLED = "stalled"  # no byte from the engine for the stall limit (S9)
+    ABORTED = "aborted"  # taken away for a chat before a byte of an answer was sent (S11): the job waits again
 
 
 @record

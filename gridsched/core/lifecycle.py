@@ -40,9 +40,8 @@ def start(state: State, plan: Plan) -> None:
     instance_id = InstanceId(state.last_instance)
     state.ledger.reserve(instance_id, plan.option)
     modes = tuple(state.mode_of(device) for device in plan.option.devices)
-    instance = Instance(
-        instance_id, model, plan.option, modes, plan.want.job, plan.want.job.job.job_class, state.now, since=state.now
-    )
+    want = plan.want
+    instance = Instance(instance_id, model, plan.option, modes, want.job, want.load_class, state.now, since=state.now)
     instance.last_used_at = state.now
     state.instances[instance_id] = instance
     model.instance = instance

@@ -1,13 +1,14 @@
 """What can be loaded: models, the ladder of ways to launch each, and the memory each way takes.
 
-Owns the frozen description that planning (floor 1) hands to the scheduler. A *footprint* is always an estimate;
-what was measured is called a measurement and lives in the ledger.
+Owns the frozen description that planning (floor 1) hands to the scheduler, and families of models (R10). A
+*footprint* is always an estimate; what was measured is called a measurement and lives in the ledger.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
 from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.job import NO_MEDIA, Medium, Quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,23 @@ class ModelSpec:
     reserved_slots: int | None = None
     idle_ttl_seconds: float | None = None
     load_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One model of a family, and what it takes beside text."""
+
+    model: ModelName
+    quality: Quality
+    media: frozenset[Medium] = NO_MEDIA
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySpec:
+    """R10: one name for several sizes, best first, never empty."""
+
+    name: ModelName
+    variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True, slots=True)

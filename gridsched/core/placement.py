@@ -10,10 +10,12 @@ one that waits for memory. Only when none does, the first rung for which a compl
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING
 
-from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.ids import DeviceName, InstanceId, RequestId
+from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger, Needs
 from gridsched.core.model import LaunchOption
 from gridsched.core.modes import DeviceMode
@@ -23,9 +25,36 @@ if TYPE_CHECKING:  # the records refer to plans, and plans to the records
     from gridsched.core.residency import Instance, ModelState
 
 
+class Purpose(Enum):
+    """What a load is for that no job has asked for."""
+
+    PERSON = "a person asked for it"
+    PIN = "it is pinned"
+    RETURN = "it yielded to low work and comes back"
+
+
+@dataclass(slots=True, eq=False)
+class Errand:
+    """A model that is to be loaded without a job: on a person's word, because it is pinned (R7), or because it yielded
+    (R1). It stands among the wants as a job of `load_class` that came at `since`. `requests` are the persons to be
+    answered."""
+
+    purpose: Purpose
+    load_class: JobClass
+    since: float
+    number: int
+    requests: list[RequestId] = field(default_factory=list)
+
+    @property
+    def rank(self) -> Rank:
+        """Where it stands among all jobs."""
+        return (self.load_class, self.since, self.number)
+
+
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A model that some waiting job needs loaded. `job` is the first who may begin a load, `rank` where the load stands
+    """A model that some waiting job, or an errand, needs loaded. `job` is the first who may begin a load, None for an
+    errand, and `load_class` its class; `rank` is where the load stands
     among the others; `evict_rank` is that of the first for whom others may go, None where nobody's may (S6c),
     and `evict_class` that job's own class: relief and S5b raise its rank, not its turn (R4, R4a).
 
@@ -34,7 +63,8 @@ class Want:
     """
 
     model: "ModelState"
-    job: JobRecord
+    job: JobRecord | None
+    load_class: JobClass
     rank: Rank
     evict_rank: Rank | None
     evict_class: int
@@ -45,7 +75,7 @@ class Want:
     @property
     def chat(self) -> bool:
         """Whether the load is for interactive work."""
-        return self.job.chat
+        return self.load_class is JobClass.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def replan(state: State) -> None:
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
-    state.replan_due = _somebody_lost_its_model(state)
+    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went_to_another(plans)
     _refuse(state)
 
 
@@ -52,7 +52,7 @@ def _make_plans(state: State) -> list[Plan]:
     state.plan_wake_at = inf
     for plan in state.plans:
         plan.want.model.plan = None
-    for model in state.waiting_models.values():
+    for model in state.wanted_models().values():
         model.obstacle = None
         model.next_at = inf
     candidates = [item for item in state.instances.values() if _may_be_victim(item)]
@@ -212,7 +212,7 @@ def _begin_loads(state: State, plans: list[Plan]) -> None:
 
 def _watch_the_rest(state: State) -> None:
     """What the jobs wait for whose loads could not begin: whose queues and slots, and which moment."""
-    rest = [model for model in state.waiting_models.values() if model.unplaced()]
+    rest = [model for model in state.wanted_models().values() if model.unplaced()]
     state.unplaced = bool(rest)
     state.plan_wake_at = min((model.next_at for model in rest), default=inf)
     state.watched = set()
@@ -222,16 +222,24 @@ def _watch_the_rest(state: State) -> None:
 
 
 def _somebody_lost_its_model(state: State) -> bool:
-    models = state.waiting_models.values()
+    models = state.wanted_models().values()
     return any(model.unplaced() and model.plan is None and model.obstacle is None for model in models)
+
+
+def _low_slot_went_to_another(plans: list[Plan]) -> bool:
+    """L6: a low load has begun while the victims of an older low plan still work: that plan must let them be."""
+    low = [plan for plan in plans if plan.live and not plan.want.chat]
+    begun = [plan for plan in low if plan.want.model.plan is not plan]
+    return bool(begun) and len(low) > len(begun)
 
 
 def _abort_orphaned_loads(state: State) -> None:
     """S6c: a load that nobody may hold any more is aborted under half way, and finished further on."""
     for instance in list(state.instances.values()):
-        if instance.state is not InstanceState.STARTING or instance.model.spec.pinned:
+        model = instance.model
+        if instance.state is not InstanceState.STARTING or model.pinned or model.errand is not None:
             continue
-        queue = instance.model.queue
+        queue = model.queue
         half = instance.started_at + state.load_seconds(instance.model, instance.option) / 2
         if queue.count == queue.warm_only and state.now < half:
             lifecycle.stop(state, instance, "S6c", "nobody waits for it any more")

@@ -5,6 +5,7 @@ Seconds throughout. A None means "never" or "no limit"; where 0 switches a rule 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from gridsched.core.job import JobClass
 
@@ -15,6 +16,13 @@ class QueueLimits:
 
     max_length: int = 256
     max_wait_seconds: float | None = None
+
+
+class Eviction(Enum):
+    """R5: how to choose among those of one tier."""
+
+    COST = "cost"
+    LRU = "lru"
 
 
 def _default_queues() -> Mapping[JobClass, QueueLimits]:
@@ -33,6 +41,12 @@ class Policy:
     batch_max_starvation_seconds: float = 120.0  # S5b; 0 = never
     hot_window_seconds: float = 300.0  # R1
     min_residency_seconds: float = 30.0  # R4a
+    interactive_turn_seconds: float | None = None  # R4b; None = the resident model's load time, 0 = strict order
+    eviction: Eviction = Eviction.COST  # R5
+    hot_yield_after_seconds: float | None = None  # R1; None = a hot model never yields to low work
+    abort_after_seconds: float | None = None  # S11; None = never
+    background_pause: bool = False  # S10
+    pause_limit_seconds: float = 3.0  # S10
     fit_wait_seconds: float = 10.0  # L7
     stop_grace_seconds: float = 10.0  # R3
     release_timeout_seconds: float = 10.0  # R3, L5

@@ -12,7 +12,7 @@ from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
-from gridsched.core.placement import Obstacle, Plan
+from gridsched.core.placement import Errand, Obstacle, Plan
 from gridsched.core.queues import JobRecord, ModelQueue
 
 READY = InstanceState.READY
@@ -86,7 +86,7 @@ class Instance:
 
     def tier(self, now: float) -> Tier:
         """R1."""
-        if self.model.spec.pinned:
+        if self.model.pinned:
             return Tier.PINNED
         return Tier.HOT if self.hot(now) else Tier.COLD
 
@@ -129,6 +129,8 @@ class ModelState:
     `leaving` are those that stop, or whose memory is not back. `held` are the devices that its waiting chats hold (S4).
     `plan` and `obstacle` come from the last planning, exactly one of them where a job waits for a load, and `next_at`,
     when time alone could change them.
+    `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
+    configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
     `failure`: back-off (L6d).
     """
@@ -141,6 +143,9 @@ class ModelState:
     plan: Plan | None = None
     obstacle: Obstacle | None = None
     next_at: float = inf
+    errand: Errand | None = None
+    pin: bool | None = None
+    put_down: bool = False
     unfit_since: float | None = None
     failures: int = 0
     crashes: int = 0
@@ -152,9 +157,15 @@ class ModelState:
     def __post_init__(self) -> None:
         self.name = self.spec.name
 
+    @property
+    def pinned(self) -> bool:
+        """R7: as configured, unless a person said otherwise."""
+        return (self.spec.pinned if self.pin is None else self.pin) and not self.put_down
+
     def unplaced(self) -> bool:
-        """Whether a waiting job of it needs a load: a dead or stalled instance is as good as none."""
-        return self.queue.count > 0 and (self.instance is None or self.instance.restarting)
+        """Whether a waiting job or an errand of it needs a load: a dead or stalled instance is as good as none."""
+        wanted = self.queue.count > 0 or self.errand is not None
+        return wanted and (self.instance is None or self.instance.restarting)
 
     def old_process_lives(self) -> bool:
         """P1, P5: whether a process of this name is not verified gone yet. One given up for lost is waited for no

@@ -440,7 +440,7 @@ def _refresh(state: State, instance: Instance) -> None:
 def _idle_until(instance: Instance) -> float:
     """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never."""
     spec = instance.model.spec
-    if not spec.idle_ttl_seconds or spec.pinned or instance.state is not READY:
+    if not spec.idle_ttl_seconds or instance.model.pinned or instance.state is not READY:
         return inf
     if instance.grants or instance.model.queue.count:
         return inf

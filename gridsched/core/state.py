@@ -12,7 +12,7 @@ from typing import cast
 from gridsched.core.commands import Command, Log, LogEvent
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.ledger import Ledger
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.modes import DeviceMode
 from gridsched.core.placement import Plan
 from gridsched.core.policy import Policy
@@ -28,14 +28,15 @@ NO_FIGURES: Mapping[str, object] = {}
 class State:
     """The scheduler's whole state. `draining` is said once more beside `server`, because every arrival asks.
 
-    `waiting_models` are the models that some job waits for; `touched` those whose slots or queue changed in this step;
+    `waiting_models` are the models that some job waits for, `errands` those with an errand; `touched` those whose
+    slots or queue changed in this step;
     `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
     instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
     whether a job waits for a load, whose changes could alter its plan, and when time alone could.
     """
 
     __slots__ = (
-        "counts", "deadlines", "draining", "entered", "grant_ids", "grants", "instances", "jobs",
+        "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "instances", "jobs",
         "last_instance", "last_number", "ledger", "load_seconds_by_key", "models", "modes", "now", "out",
         "plan_wake_at", "plans", "policy", "replan_due", "server", "story", "touched", "turns_changed",
         "unplaced", "waiting_models", "watched",
@@ -57,6 +58,8 @@ class State:
         self.load_seconds_by_key: dict[str, float] = {}
         self.story = Story()
         self.waiting_models: dict[ModelName, ModelState] = {}
+        self.errands: dict[ModelName, ModelState] = {}
+        self.families: dict[ModelName, FamilySpec] = {}
         self.touched: dict[ModelName, ModelState] = {}
         self.entered: list[JobRecord] = []
         self.replan_due = False
@@ -101,6 +104,10 @@ class State:
     def say_of_configuration(self, what: str, figure: str) -> None:
         """A line about a change of configuration."""
         self.say(Log(LogEvent.CONFIG, figures={what: figure}))
+
+    def wanted_models(self) -> Mapping[ModelName, ModelState]:
+        """The models that a job waits for or an errand is for."""
+        return self.waiting_models | self.errands if self.errands else self.waiting_models
 
     def touch(self, model: ModelState) -> None:
         """Have a model's queue looked at again in this step."""

@@ -1,13 +1,13 @@
 """Which models have to be loaded, for whom, and in which order (S2, S5, S5b, S6c).
 
-Owns the reading of the queues for planning: one want for each model that some job waits for and that is not there.
+Owns the reading of the queues and errands for planning: one want for each model that is waited for and not there.
 Walks models, never their jobs. Changes nothing.
 """
 
 from math import inf
 
 from gridsched.core.job import JobClass
-from gridsched.core.placement import Want
+from gridsched.core.placement import Errand, Want
 from gridsched.core.queues import JobRecord, Rank
 from gridsched.core.residency import ModelState
 from gridsched.core.serving import batch_lift_at
@@ -16,19 +16,22 @@ from gridsched.core.state import State
 
 def wants_of(state: State) -> list[Want]:
     """The wants by rank."""
-    models = [model for model in state.waiting_models.values() if model.unplaced() and not model.removed]
+    models = [model for model in state.wanted_models().values() if model.unplaced() and not model.removed]
     found = [_want_of(state, model) for model in models]
     return sorted((want for want in found if want is not None), key=lambda want: want.rank)
 
 
 def _want_of(state: State, model: ModelState) -> Want | None:
     job = model.queue.holder(may_evict=False)
+    if model.errand is not None and (job is None or model.errand.rank < job.rank):
+        return _want_of_errand(state, model, model.errand)
     if job is None:
         return None
     evictor = model.queue.holder(may_evict=True)
     if job.chat:
         evict_class = evictor.job.job_class if evictor is not None else job.job.job_class
-        return Want(model, job, job.rank, evictor.rank if evictor is not None else None, evict_class)
+        evict_rank = evictor.rank if evictor is not None else None
+        return Want(model, job, job.job.job_class, job.rank, evict_rank, evict_class)
     starved_at = _starved_at(state, job)
     lift_at = _lift_at(state, model, job)
     lifted = lift_at <= state.now
@@ -39,7 +42,17 @@ def _want_of(state: State, model: ModelState) -> Want | None:
     if evictor is not None:
         evict_rank, evict_class = _raised(evictor) if raised else evictor.rank, evictor.job.job_class
     next_at = min((at for at in (starved_at, lift_at) if at > state.now), default=inf)
-    return Want(model, job, rank, evict_rank, evict_class, starved_at, lifted, next_at)
+    return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at)
+
+
+def _want_of_errand(state: State, model: ModelState, errand: Errand) -> Want:
+    """A load without a job competes as one of its class. It runs no step, so relief that is switched off does not keep
+    it for ever from a device with chats (S4)."""
+    starved_at = errand.since + state.policy.background_max_starvation_seconds
+    next_at = starved_at if starved_at > state.now else inf
+    return Want(
+        model, None, errand.load_class, errand.rank, errand.rank, errand.load_class, starved_at, next_at=next_at
+    )
 
 
 def _raised(job: JobRecord) -> Rank:

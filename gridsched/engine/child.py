@@ -149,6 +149,7 @@ class Child:
         with trio.CancelScope(shield=True):
             if not self.exited:
                 self.signal(signal.SIGTERM)
+                self.signal(signal.SIGCONT)  # one that stands still (S10) hears the other only then
                 with trio.move_on_after(grace_seconds):
                     await self.wait()
             self.signal(signal.SIGKILL)

@@ -109,6 +109,19 @@ class LlamaEngine:
         elif instance_id not in self._begun:
             self._stopped_ahead.add(instance_id)
 
+    def pause(self, instance_id: InstanceId) -> None:
+        """Stop signal to a serving process (S10)."""
+        self._signal(instance_id, signal.SIGSTOP)
+
+    def resume(self, instance_id: InstanceId) -> None:
+        """Continue signal; harmless for one that runs."""
+        self._signal(instance_id, signal.SIGCONT)
+
+    def _signal(self, instance_id: InstanceId, number: signal.Signals) -> None:
+        life = self._lives.get(instance_id)
+        if life and life.child and not life.child.exited:
+            life.child.signal(number)
+
     def processes(self) -> Mapping[InstanceId, int]:
         """The pid of every living process."""
         return {instance_id: life.child.pid for instance_id, life in self._lives.items() if life.child}

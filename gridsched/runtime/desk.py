@@ -17,7 +17,7 @@ import trio
 
 from gridsched.core.commands import Grant, Rejection, RejectionCode
 from gridsched.core.events import GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
-from gridsched.core.ids import InstanceId, JobId
+from gridsched.core.ids import GrantId, InstanceId, JobId
 from gridsched.core.job import Job, Outcome, OutcomeKind
 from gridsched.ports import Post
 
@@ -40,6 +40,7 @@ class Ticket:
         self.job = job
         self.state = TicketState.OPEN
         self._desk = desk
+        self.aborted = trio.Event()  # S11: the taken grant is to be given up; the handler watches it
         self._answer: Grant | Rejection | None = None
         self._called = trio.Event()
 
@@ -53,11 +54,15 @@ class Ticket:
             self._desk.active[answer.instance_id] += 1
         return answer
 
-    def step_ended(self, outcome: Outcome) -> None:
-        """The granted step is over and the job waits for another answer."""
+    def step_ended(self, outcome: Outcome, *, settled: bool = True) -> None:
+        """The granted step is over and the job waits for another answer. Not `settled`: the engine may still be busy
+        with it."""
         grant = self._leave()
         self.state, self._answer, self._called = TicketState.OPEN, None, trio.Event()
-        self._desk.post(StepEnded(grant.id, outcome))
+        self.aborted = trio.Event()
+        self._desk.post(StepEnded(grant.id, outcome, settled))
+        if not settled:
+            self._desk.unsettled(grant)
 
     def end(self, outcome: Outcome, *, settled: bool = True) -> None:
         """The granted step is over and so is the job. Not `settled`: the engine may still be busy with it."""
@@ -80,6 +85,11 @@ class Ticket:
             case TicketState.CLOSED:
                 pass
         self.state = TicketState.CLOSED
+
+    def abort(self, grant_id: GrantId) -> None:
+        """Have the handler give the step up (S11). A grant on its way to it is given up when it is taken."""
+        if self.state is not TicketState.CLOSED and isinstance(self._answer, Grant) and self._answer.id == grant_id:
+            self.aborted.set()
 
     def deliver(self, answer: Grant | Rejection) -> None:
         """Answer the ticket. One that was closed meanwhile has posted its closing event already."""
@@ -138,6 +148,11 @@ class Desk:
         """Answer a job's ticket; a job whose handler has gone has said so itself."""
         if ticket := self._tickets.get(job_id):
             ticket.deliver(answer)
+
+    def abort(self, grant_id: GrantId) -> None:
+        """Have a step given up (S11); one whose end has crossed this is left alone."""
+        for ticket in self._tickets.values():
+            ticket.abort(grant_id)
 
     def job(self, job_id: JobId) -> Job | None:
         """The job behind an open ticket."""

@@ -11,6 +11,8 @@ from typing import assert_never
 import trio
 
 from gridsched.core.commands import (
+    AbortStep,
+    AnswerRequest,
     ArmTimer,
     Command,
     Grant,
@@ -18,9 +20,11 @@ from gridsched.core.commands import (
     KeepLoadTime,
     KeepMeasurement,
     Log,
+    PauseInstance,
     Rejection,
     RejectionCode,
     RejectJob,
+    ResumeInstance,
     StartInstance,
     StopInstance,
 )
@@ -29,6 +33,7 @@ from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Launch, Post, Store, Upstream, UpstreamFailure
 from gridsched.runtime.desk import Desk
+from gridsched.runtime.wishes import Wishes
 
 SETTLE_FIRST_SECONDS = 0.02
 SETTLE_LONGEST_SECONDS = 0.5
@@ -58,9 +63,9 @@ class Dispatch:
         self._living: set[InstanceId] = set()
         self._all_gone = trio.Event()
 
-    def connect(self, desk: Desk, post: Post, nursery: trio.Nursery) -> None:
+    def connect(self, desk: Desk, wishes: Wishes, post: Post, nursery: trio.Nursery) -> None:
         """Say where answers and events go, and where tasks live. Called once, before the first command."""
-        self._desk, self._post, self._nursery = desk, post, nursery
+        self._desk, self._wishes, self._post, self._nursery = desk, wishes, post, nursery
 
     def carry_out(self, command: Command) -> None:
         """Do what the scheduler asks for. Never waits."""
@@ -69,11 +74,12 @@ class Dispatch:
                 self._desk.deliver(grant.job_id, grant)
             case RejectJob(job_id, rejection):
                 self._desk.deliver(job_id, self._with_largest_fit(job_id, rejection))
-            case StartInstance():
-                self._living.add(command.instance_id)
-                self._nursery.start_soon(self._life, command, name=f"instance {command.instance_id} {command.model}")
-            case StopInstance(instance_id):
-                self.engine.stop(instance_id)
+            case StartInstance() | StopInstance() | PauseInstance() | ResumeInstance():
+                self._move_process(command)
+            case AbortStep(grant_id):
+                self._desk.abort(grant_id)
+            case AnswerRequest():
+                self._wishes.deliver(command)
             case KeepMeasurement(_, key, measured):
                 self._nursery.start_soon(self._store.keep_measurement, key, measured)
             case KeepLoadTime(_, key, seconds):
@@ -82,6 +88,18 @@ class Dispatch:
                 raise AssertionError("the actor keeps its log and its timer itself")
             case _:
                 assert_never(command)
+
+    def _move_process(self, command: StartInstance | StopInstance | PauseInstance | ResumeInstance) -> None:
+        match command:
+            case StartInstance(instance_id, model):
+                self._living.add(instance_id)
+                self._nursery.start_soon(self._life, command, name=f"instance {instance_id} {model}")
+            case StopInstance(instance_id):
+                self.engine.stop(instance_id)
+            case PauseInstance(instance_id):
+                self.engine.pause(instance_id)
+            case ResumeInstance(instance_id):
+                self.engine.resume(instance_id)
 
     async def _life(self, command: StartInstance) -> None:
         try:

@@ -22,6 +22,7 @@ from gridsched.runtime.actor import Actor
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch
+from gridsched.runtime.wishes import Wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Runtime:
         scheduler = Scheduler(policy, check_invariants=check)
         self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed)
         self.desk = Desk(self._actor.post, self.dispatch.settle)
+        self.wishes = Wishes(self._actor.post)
         self.draining = False
 
     def post(self, event: Event) -> None:
@@ -95,7 +97,7 @@ class Runtime:
         """Run until `stop` is set, then drain and end everything. A second way out is cancellation: at once."""
         front_stop = trio.Event()
         async with trio.open_nursery() as processes:
-            self.dispatch.connect(self.desk, self.post, processes)
+            self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(DevicesChanged(tuple(info.spec for info in self.parts.monitor.devices())))
             self.post(ModelsChanged(self._specs()))
             async with trio.open_nursery() as inner:

@@ -105,7 +105,9 @@ def greedy_plan(state: State) -> None:
     low = parts(state)[1]
     record = state.jobs[max(state.jobs)]
     plan = Plan(
-        Want(low, record, record.rank, None, record.job.job_class), low.spec.options[0], ((DeviceName("gpu0"), 10**12),)
+        Want(low, record, record.job.job_class, record.rank, None, record.job.job_class),
+        low.spec.options[0],
+        ((DeviceName("gpu0"), 10**12),),
     )
     low.plan = plan
     state.plans = [plan]

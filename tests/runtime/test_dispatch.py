@@ -14,6 +14,7 @@ from gridsched.devices.sampler import Recent
 from gridsched.ports import LargestFit, UpstreamFailure, UpstreamFailureKind
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch
+from gridsched.runtime.wishes import Wishes
 from gridsched.store.memory import MemoryStore
 from sim import build
 
@@ -63,7 +64,7 @@ class Hall:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         async with trio.open_nursery() as nursery:
-            self.dispatch.connect(self.desk, self.posted.append, nursery)
+            self.dispatch.connect(self.desk, Wishes(self.posted.append), self.posted.append, nursery)
             yield
             nursery.cancel_scope.cancel()
 
