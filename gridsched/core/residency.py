@@ -12,6 +12,7 @@ from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.pace import Pace
 from gridsched.core.placement import Errand, Obstacle, Plan
 from gridsched.core.queues import JobRecord, ModelQueue
 
@@ -132,7 +133,7 @@ class ModelState:
     `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
     configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
-    `failure`: back-off (L6d).
+    `failure`: back-off (L6d). `pace` is how long its steps take.
     """
 
     spec: ModelSpec
@@ -152,6 +153,7 @@ class ModelState:
     retry_at: float = -inf
     failure: Failure | None = None
     removed: bool = False
+    pace: Pace = field(default_factory=Pace)
     name: ModelName = field(init=False)
 
     def __post_init__(self) -> None:

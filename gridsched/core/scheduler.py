@@ -317,12 +317,15 @@ class Scheduler:
 
     def _say_end(self, event: LogEvent, entry: GrantRecord, outcome: Outcome) -> None:
         state = self._state
+        seconds = state.now - entry.granted_at
         figures: dict[str, object] = {
-            "ms": serving.in_ms(state.now - entry.granted_at),
+            "ms": serving.in_ms(seconds),
             "status": outcome.status,
             "instance": entry.instance.id,
         }
-        if outcome.kind is not DONE:
+        if outcome.kind is DONE:
+            entry.instance.model.pace.note(entry.record.job.job_class, seconds)
+        else:
             figures["outcome"] = outcome.kind.value
         state.say_of_job(event, entry.record, None, figures)
 

@@ -184,8 +184,9 @@ def free_slot(state: State, entry: GrantRecord) -> None:
     if not entry.record.chat:
         instance.low -= 1
     if entry.turn is not None and entry.turn.step_over(state.now, state.policy.background_share):
-        seconds = round(state.now - entry.turn.began_at, 3)
-        state.say_of_instance(LogEvent.RELIEF, instance, "S5a", turn="over", seconds=seconds)
+        seconds = state.now - entry.turn.began_at
+        instance.model.pace.note_turn(seconds)
+        state.say_of_instance(LogEvent.RELIEF, instance, "S5a", turn="over", seconds=round(seconds, 3))
         state.turns_changed = True
     state.touch(instance.model)
     if not instance.grants:
