@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-external lint types sim bench clean
+.PHONY: help demo test test-external lint types sim explore bench clean
 
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint           ruff, formatting, floors"
 	@echo "make types          mypy, strict"
 	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour)"
+	@echo "make explore        random orders of events for the scheduler, other ones each time (about ten minutes)"
 	@echo "make bench          how fast the core and the header reader are here"
 	@echo "make clean          remove .venv and everything made by the above"
 
@@ -44,6 +45,9 @@ types: .venv/.dev
 
 sim: .venv/.test
 	$(BIN)/python -m sim --seeds 1-10000 --events 300
+
+explore: .venv/.test
+	$(BIN)/pytest tests/core/test_machine.py --hypothesis-profile explore
 
 bench: .venv/.test
 	$(BIN)/python -m sim.bench

@@ -272,7 +272,11 @@ class Machine(RuleBasedStateMachine):
             self.read(name, 0, 1.0)
 
 
+EXPLORING = settings.get_current_profile_name() == "explore"
+"""Whether this is not the suite but a search (`make explore`), which takes its figures from its profile."""
+
 Machine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    settings() if EXPLORING else settings(max_examples=60, stateful_step_count=60),
+    suppress_health_check=list(HealthCheck),
 )
 TestAnyOrderOfEvents = pytest.mark.slow(Machine.TestCase)
