@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from gridsched.core.commands import (
+    AnswerRequest,
     ArmTimer,
     Command,
     Grant,
@@ -31,12 +32,17 @@ from gridsched.core.events import (
     JobAbandoned,
     JobEnded,
     JobSubmitted,
+    LeaseAsked,
+    LeaseReleased,
+    LoadAsked,
     MemoryReleased,
     ModelsChanged,
+    PinAsked,
     StepEnded,
     TimerFired,
+    UnloadAsked,
 )
-from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
+from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
@@ -98,6 +104,7 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._ties = count()
         self._jobs = count(1)
+        self._wishes = count(1)
         self._names: dict[InstanceId, str] = {}
         self.tell(DevicesChanged(tuple(DeviceSpec(DeviceName(n), int(size * GB)) for n, size in self.cards.items())))
         self.tell(ModelsChanged(self.models))
@@ -148,6 +155,59 @@ class World:
         ids = {name: instance_id for instance_id, name in self._names.items()}
         held = tuple((ids[name], int(size * GB)) for name, size in held_gb.items())
         return self.tell(DeviceRead(DeviceName(card), int(self.cards[card] * GB), int(used_gb * GB), held))
+
+    # --- persons ------------------------------------------------------------------------------------------------
+
+    def _wish(self) -> RequestId:
+        return RequestId(next(self._wishes))
+
+    def load(self, name: str) -> RequestId:
+        """A person wants a model loaded."""
+        request = self._wish()
+        self.tell(LoadAsked(request, ModelName(name)))
+        return request
+
+    def unload(self, name: str, *, force: bool = False) -> RequestId:
+        """A person wants a model gone."""
+        request = self._wish()
+        self.tell(UnloadAsked(request, ModelName(name), force))
+        return request
+
+    def pin(self, name: str, *, pinned: bool = True) -> RequestId:
+        """A person wants a model kept loaded, or no longer."""
+        request = self._wish()
+        self.tell(PinAsked(request, ModelName(name), pinned))
+        return request
+
+    def lease(self, card: str = "gpu0", owner: str = "a training run", seconds: float | None = None) -> RequestId:
+        """Somebody wants a whole card."""
+        request = self._wish()
+        self.tell(LeaseAsked(request, DeviceName(card), owner, seconds))
+        return request
+
+    def release(self, card: str = "gpu0") -> RequestId:
+        """The lease of a card is over."""
+        request = self._wish()
+        self.tell(LeaseReleased(request, DeviceName(card)))
+        return request
+
+    def answer(self, request: RequestId) -> AnswerRequest | None:
+        """What came of a wish; None while it is open. No wish is answered twice."""
+        found = [item for _, item in self.heard if isinstance(item, AnswerRequest) and item.request == request]
+        assert len(found) <= 1, f"{request} was answered {len(found)} times"
+        return found[0] if found else None
+
+    def done(self, request: RequestId) -> bool:
+        """Whether a wish was fulfilled."""
+        answer = self.answer(request)
+        return answer is not None and answer.rejection is None
+
+    def refused(self, request: RequestId) -> str:
+        """The code with which a wish was refused; "" where it was not."""
+        answer = self.answer(request)
+        return answer.rejection.code.value if answer is not None and answer.rejection is not None else ""
+
+    # --- time ---------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Let time pass: the engine's deeds and the timer, each at its moment."""
