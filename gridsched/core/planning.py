@@ -5,19 +5,16 @@ what an older plan began and a new one does not need is undone. Runs only when s
 changed; an event about a ready model never comes here unless some job waits for a load.
 """
 
-from collections.abc import Iterable
 from math import inf
 
-from gridsched.core import admission, eviction, lifecycle, waiting
-from gridsched.core.admission import Fit
+from gridsched.core import admission, eviction, lifecycle, refusing, waiting
 from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Draft, Obstacle, Plan, Want, plan_for
-from gridsched.core.queues import JobRecord
-from gridsched.core.residency import Instance, ModelState
+from gridsched.core.residency import Instance
 from gridsched.core.state import State
 from gridsched.core.wants import wants_of
 
@@ -40,7 +37,7 @@ def replan(state: State) -> None:
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
     state.replan_due = _somebody_lost_its_model(state) or _low_slot_went_to_another(plans)
-    _refuse(state)
+    refusing.refuse(state)
 
 
 # --- making plans -----------------------------------------------------------------------------------------------
@@ -252,65 +249,3 @@ def _stop_idle(state: State, rule: str, reason: str, *, removed_only: bool) -> N
             continue
         if _may_be_victim(instance) and not instance.busy():
             lifecycle.stop(state, instance, rule, reason)
-
-
-# --- refusing ---------------------------------------------------------------------------------------------------
-
-
-def _refuse(state: State) -> None:
-    """End the waiting of those for whom planning found that there is nothing to wait for."""
-    for model in list(state.waiting_models.values()):
-        if not model.unplaced() and not _is_leaving(model):
-            model.unfit_since = None
-            continue
-        if model.removed:
-            for record in list(model.queue):
-                waiting.reject(state, record, admission.model_not_found(record.job), "S9")
-            continue
-        hopeless = model.unplaced() and model.plan is None
-        if not (hopeless and admission.fit_of(state, model) is Fit.NEVER):
-            _refuse_not_resident(state, model)
-        if hopeless:
-            _refuse_unfit(state, model)
-        else:
-            model.unfit_since = None
-
-
-def _is_leaving(model: ModelState) -> bool:
-    return model.instance is not None and model.instance.state is InstanceState.DRAINING
-
-
-def _refuse_not_resident(state: State, model: ModelState) -> None:
-    """S9: `warm_only` waits only for what is resident or loading, `no_evict` also for a load that was planned."""
-    if not model.queue.warm_only and not (model.queue.no_evict and model.plan is None):
-        return
-    for record in list(model.queue):
-        if record.job.warm_only or (record.job.no_evict and model.plan is None):
-            waiting.reject(state, record, admission.not_resident(record), "S9")
-
-
-def _refuse_unfit(state: State, model: ModelState) -> None:
-    """L7: never, at once; not now, chats after `fit_wait`; later, never here."""
-    fit = admission.fit_of(state, model)
-    if fit is Fit.LATER:
-        model.unfit_since = None
-        return
-    if fit is Fit.NEVER:
-        _reject_all(state, model, list(model.queue), fit)
-        return
-    if model.unfit_since is None:
-        model.unfit_since = state.now
-    limit_seconds = state.policy.fit_wait_seconds
-    late = []
-    for record in model.queue.chats.values():
-        until = max(record.place, model.unfit_since) + limit_seconds
-        if until > state.now:
-            state.plan_wake_at = min(state.plan_wake_at, until)
-            break
-        late.append(record)
-    _reject_all(state, model, late, fit)
-
-
-def _reject_all(state: State, model: ModelState, records: Iterable[JobRecord], fit: Fit) -> None:
-    for record in records:
-        waiting.reject(state, record, admission.insufficient_vram(state, model, fit), "L7")

@@ -130,12 +130,13 @@ class World:
         return self.last
 
     def submit(
-        self, name: str, job_class: JobClass = CHAT, *, steps: int = 1, max_wait: float | None = None, **flags: bool
+        self, name: str, job_class: JobClass = CHAT, *, steps: int = 1, max_wait: float | None = None, **more: object
     ) -> JobId:
-        """A client asks. `flags`: warm_only, no_evict."""
+        """A client asks. `more`: what else a job may carry (warm_only, no_evict, ttl_seconds, key …)."""
         job_id = JobId(next(self._jobs))
         kind = JobKind.EMBEDDINGS if steps > 1 else JobKind.CHAT
-        self.tell(JobSubmitted(Job(job_id, ModelName(name), job_class, kind, steps, max_wait, **flags)))
+        job = Job(job_id, ModelName(name), job_class, kind, steps, max_wait, **more)  # type: ignore[arg-type]  # keywords
+        self.tell(JobSubmitted(job))
         return job_id
 
     def leave(self, job_id: JobId) -> tuple[Command, ...]:
