@@ -14,7 +14,6 @@ from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import Sink, run_step
 from gridsched.core.commands import Grant, Rejection, RejectionCode
-from gridsched.core.instance import InstanceState
 from gridsched.core.job import Outcome
 from gridsched.runtime.desk import Ticket
 from gridsched.runtime.runtime import Runtime
@@ -117,9 +116,4 @@ class Seat:
         if self._granted_at is not None:
             verb = "generating" if answering else "prefilling"
             return f"{verb} {job.model} ({trio.current_time() - self._granted_at:.0f}s)"
-        snapshot = runtime.snapshot()
-        for view in snapshot.instances:
-            if view.model == job.model and view.state is InstanceState.STARTING:
-                return f"loading {job.model} ({snapshot.at - view.since_seconds:.0f}s)"
-        waiting = runtime.waiting(job.id)
-        return f"queued {waiting.position}" if waiting is not None else "queued"
+        return runtime.said(job.id) or "queued"

@@ -8,12 +8,16 @@ from math import inf
 
 from gridsched.core.ids import DeviceName, InstanceId
 
+PERIODS = 8
+"""Over how many interactive periods the mean looks back. A guess: some conversations."""
+
 
 @dataclass(slots=True, eq=False)
 class DeviceMode:
     """`chats_running` counts interactive grants there, `chats_waiting` the models whose waiting chats hold it.
 
-    `tail_until` is when the last chat that ran stops counting. `announced` is the mode that the log was told.
+    `tail_until` is when the last chat that ran stops counting. `announced` is the mode that the log was told, `since`
+    when it began; `periods` interactive ones have ended, of `mean_seconds` (a moving average over some).
     `batch_lifted_at` is when a batch job last competed as background there (S5b).
     """
 
@@ -22,6 +26,9 @@ class DeviceMode:
     chats_waiting: int = 0
     tail_until: float = -inf
     announced: bool = False
+    since: float = -inf
+    periods: int = 0
+    mean_seconds: float = 0.0
     turn: "Turn | None" = None
     next_turn_at: float = -inf
     batch_lifted_at: float = -inf
@@ -29,6 +36,14 @@ class DeviceMode:
     def active(self, now: float) -> bool:
         """Whether no low step may start here (S4). The tail ends at its very moment: a step may start then."""
         return self.chats_running > 0 or self.chats_waiting > 0 or now < self.tail_until
+
+    def announce(self, active: bool, now: float) -> None:
+        """The log is told of another mode; how long people usually go on is remembered for estimates (S9b)."""
+        if self.announced and not active:
+            self.periods = min(self.periods + 1, PERIODS)
+            self.mean_seconds += (now - self.since - self.mean_seconds) / self.periods
+        self.announced = active
+        self.since = now
 
 
 @dataclass(slots=True, eq=False)

@@ -38,7 +38,7 @@ from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
 from gridsched.core.queues import JobRecord
 from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
-from gridsched.core.snapshot import Snapshot, WaitingView
+from gridsched.core.snapshot import Explanation, Jobs, Snapshot, WaitingView
 from gridsched.core.state import State
 from gridsched.core.transitions import SERVER_MOVES, JobMove, JobState, ServerMove, moved
 
@@ -111,6 +111,18 @@ class Scheduler:
         """Why a job waits, None for one that does not."""
         return views.waiting(self._state, job_id, now)
 
+    def said(self, job_id: JobId, now: float) -> str | None:
+        """What a comment line says of a waiting job (H3), None for one that does not wait."""
+        return views.said(self._state, job_id, now)
+
+    def jobs(self, now: float) -> Jobs:
+        """All living jobs."""
+        return views.jobs(self._state, now)
+
+    def explain(self, job_id: JobId, now: float) -> Explanation | None:
+        """All that is known of a job, also of one that is over as long as its story is remembered."""
+        return views.explain(self._state, job_id, now)
+
     def story(self, job_id: JobId | None = None, *, instance_id: InstanceId | None = None) -> tuple[str, ...]:
         """What was decided lately about a job or an instance, a line each."""
         return self._state.story.of(job_id, instance_id)
@@ -153,7 +165,7 @@ class Scheduler:
             active = mode.chats_running > 0 or mode.chats_waiting > 0 or now < mode.tail_until
             if active is mode.announced:
                 continue
-            mode.announced = active
+            mode.announce(active, now)
             state.say_of_device(LogEvent.MODE, mode.device, "S4", interactive=active)
             state.turns_changed = True
             state.replan_due = state.replan_due or state.unplaced

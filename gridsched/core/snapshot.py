@@ -6,6 +6,7 @@ A stale picture may inform, it must never gate a decision. Built on request by `
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gridsched.core.commands import Log
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass, JobKind
@@ -48,9 +49,26 @@ class InstanceView:
 
 
 @dataclass(frozen=True, slots=True)
+class Keeper:
+    """Who keeps bytes of a device that a waiting job's model could use; `model` None for programs outside.
+
+    `why` are the reasons in words, plainest first: pinned, hot, cold; loading, draining, stopping, lost; busy, idle.
+    """
+
+    model: ModelName | None
+    device: DeviceName
+    bytes: int
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingView:
-    """One waiting job: `position` counts from 1 within its class, `rule` is what holds it, `reason` says it in
-    words."""
+    """One waiting job: `position` counts from 1 within its class, `rule` is what holds it, `reason` says it in words.
+
+    `loading_seconds`: for how long its model has been loading, None where it is not. `estimate_seconds`: when it will
+    be granted, from now; None where nothing honest can be said. `keepers`: who keeps the memory that its model needs;
+    empty where that is ready or loading.
+    """
 
     id: JobId
     model: ModelName
@@ -62,6 +80,70 @@ class WaitingView:
     steps: int
     rule: str
     reason: str
+    loading_seconds: float | None = None
+    estimate_seconds: float | None = None
+    keepers: tuple[Keeper, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningView:
+    """One job whose step runs, or is on its way to run. `rest_seconds`: what the step still needs by its model's pace,
+    None where that was never measured."""
+
+    id: JobId
+    model: ModelName
+    job_class: JobClass
+    kind: JobKind
+    instance: InstanceId
+    step: int
+    steps: int
+    running_seconds: float
+    rest_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class VictimView:
+    """One instance that a plan wants to go. `terms` are what it was chosen by (R5), in seconds."""
+
+    instance: InstanceId
+    model: ModelName
+    bytes: int
+    steps: int
+    terms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """The plan to make a job's model ready: what is launched, what it takes of each device, who goes for it. `live`
+    plans drain and claim."""
+
+    ctx_size: int
+    parallel: int
+    needs: Mapping[DeviceName, int]
+    live: bool
+    victims: tuple[VictimView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that is known of one job: exactly one of `waiting` and `running` while it lives, neither when it is over.
+    `story` are the decisions about it that are still remembered, with their times."""
+
+    at: float
+    job: JobId
+    waiting: WaitingView | None
+    running: RunningView | None
+    plan: PlanView | None
+    story: tuple[tuple[float, Log], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """All living jobs at one moment: those that wait, by class and place, and those that run."""
+
+    at: float
+    waiting: tuple[WaitingView, ...]
+    running: tuple[RunningView, ...]
 
 
 @dataclass(frozen=True, slots=True)

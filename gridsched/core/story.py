@@ -21,9 +21,15 @@ class Story:
         self.tell = self._lines.append
 
     def of(self, job_id: JobId | None = None, instance_id: InstanceId | None = None) -> tuple[str, ...]:
-        """The lines about a job, or about an instance."""
+        """The lines about a job, or about an instance, for a person."""
+        return tuple(f"{at:.3f} {line_of(log)}" for at, log in self.decisions(job_id, instance_id))
+
+    def decisions(
+        self, job_id: JobId | None = None, instance_id: InstanceId | None = None
+    ) -> tuple[tuple[float, Log], ...]:
+        """The decisions about a job, or about an instance, with their times."""
         return tuple(
-            f"{at:.3f} {line_of(log)}"
+            (at, log)
             for at, log in self._lines
             if (job_id is not None and log.job_id == job_id)
             or (instance_id is not None and log.figures.get("instance") == instance_id)

@@ -1,17 +1,30 @@
 """What the scheduler shows to those who only look: the snapshot, and why a job waits (S9b).
 
-Owns the sentences of waiting. Changes nothing; may be as slow as a person's patience, never runs inside a step.
+Owns the reasons of waiting. Changes nothing; may be as slow as a person's patience, never runs inside a step.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 
-from gridsched.core.ids import JobId
+from gridsched.core import words
+from gridsched.core.estimate import forecast
+from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.ledger import DeviceBook
 from gridsched.core.queues import CLASSES, JobRecord
-from gridsched.core.residency import Instance, ModelState
-from gridsched.core.snapshot import DeviceView, InstanceView, Snapshot, WaitingView
+from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.snapshot import (
+    DeviceView,
+    Explanation,
+    InstanceView,
+    Jobs,
+    Keeper,
+    PlanView,
+    RunningView,
+    Snapshot,
+    VictimView,
+    WaitingView,
+)
 from gridsched.core.state import State
 
 
@@ -36,12 +49,45 @@ def snapshot(state: State, now: float) -> Snapshot:
 
 def waiting(state: State, job_id: JobId, now: float) -> WaitingView | None:
     """One waiting job; None for one that runs, is over or was never there."""
-    record = state.jobs.get(job_id)
-    if record is None or record.grant_id is not None:
+    record = _waiting_record(state, job_id)
+    if record is None:
         return None
+    return _waiting(state, record, _position(state, record), now, forecast(state, now), {})
+
+
+def said(state: State, job_id: JobId, now: float) -> str | None:
+    """What a comment line says of a waiting job (H3). Clients ask every few seconds each, so nothing is estimated."""
+    record = _waiting_record(state, job_id)
+    if record is None:
+        return None
+    return words.short(_waiting(state, record, _position(state, record), now, {}, None))
+
+
+def jobs(state: State, now: float) -> Jobs:
+    """All living jobs."""
+    running = (_running(entry, now) for entry in state.grants.values() if not entry.over)
+    return Jobs(now, _all_waiting(state, now), tuple(running))
+
+
+def explain(state: State, job_id: JobId, now: float) -> Explanation | None:
+    """Everything about one job, also one that is over as long as its story is remembered; None for an unknown one."""
+    story = state.story.decisions(job_id)
+    record = state.jobs.get(job_id)
+    if record is None:
+        return Explanation(now, job_id, None, None, None, story) if story else None
+    if record.grant_id is not None:
+        return Explanation(now, job_id, None, _running(state.grants[record.grant_id], now), None, story)
+    return Explanation(now, job_id, waiting(state, job_id, now), None, _plan(state, record), story)
+
+
+def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
+    record = state.jobs.get(job_id)
+    return None if record is None or record.grant_id is not None else record
+
+
+def _position(state: State, record: JobRecord) -> int:
     queues = (model.queue.by_class[record.job.job_class] for model in state.waiting_models.values())
-    position = 1 + sum(_ahead(queue.values(), record) for queue in queues)
-    return _waiting(state, record, position, now)
+    return 1 + sum(_ahead(queue.values(), record) for queue in queues)
 
 
 def _ahead(queue: Iterable[JobRecord], record: JobRecord) -> int:
@@ -56,15 +102,33 @@ def _ahead(queue: Iterable[JobRecord], record: JobRecord) -> int:
 
 def _all_waiting(state: State, now: float) -> tuple[WaitingView, ...]:
     views: list[WaitingView] = []
+    granted_at = forecast(state, now)
+    keepers: dict[ModelName, tuple[Keeper, ...]] = {}
     for each in CLASSES:
         records = [item for model in state.waiting_models.values() for item in model.queue.by_class[each].values()]
         records.sort(key=lambda record: record.rank)
-        views.extend(_waiting(state, record, number, now) for number, record in enumerate(records, 1))
+        views.extend(
+            _waiting(state, record, number, now, granted_at, keepers) for number, record in enumerate(records, 1)
+        )
     return tuple(views)
 
 
-def _waiting(state: State, record: JobRecord, position: int, now: float) -> WaitingView:
-    rule, reason = _reason(state, record, state.models[record.job.model], now)
+def _waiting(
+    state: State,
+    record: JobRecord,
+    position: int,
+    now: float,
+    granted_at: Mapping[JobId, float],
+    keepers: dict[ModelName, tuple[Keeper, ...]] | None,
+) -> WaitingView:
+    """`keepers` remembers what was found for each model; None where nobody asks."""
+    model = state.models[record.job.model]
+    rule, reason = _reason(state, record, model, now)
+    instance = model.instance
+    loading = instance is not None and instance.state is InstanceState.STARTING
+    if keepers is not None and model.name not in keepers:
+        keepers[model.name] = _keepers(state, model, now)
+    estimate_at = granted_at.get(record.job.id)
     return WaitingView(
         id=record.job.id,
         model=record.job.model,
@@ -76,7 +140,65 @@ def _waiting(state: State, record: JobRecord, position: int, now: float) -> Wait
         steps=record.job.steps,
         rule=rule,
         reason=reason,
+        loading_seconds=now - instance.started_at if instance is not None and loading else None,
+        estimate_seconds=None if estimate_at is None else max(0.0, estimate_at - now),
+        keepers=keepers[model.name] if keepers is not None else (),
     )
+
+
+def _keepers(state: State, model: ModelState, now: float) -> tuple[Keeper, ...]:
+    """Who holds the devices that a model could be launched on, where it has to be launched."""
+    if model.instance is not None and not model.instance.restarting:
+        return ()
+    found: list[Keeper] = []
+    for device in dict.fromkeys(device for option in model.spec.options for device in option.devices):
+        book = state.ledger.books.get(device)
+        if book is None:
+            continue
+        for instance_id, item in book.reservations.items():
+            instance = state.instances[instance_id]
+            why = ("lost",) if item.lost else _why_it_stays(instance, now)
+            found.append(Keeper(instance.model.name, device, item.bytes, why))
+        if book.external_bytes:
+            found.append(Keeper(None, device, book.external_bytes, ()))
+    return tuple(found)
+
+
+def _why_it_stays(instance: Instance, now: float) -> tuple[str, ...]:
+    if instance.state is InstanceState.STOPPING:
+        return ("stopping",)
+    if instance.state is InstanceState.STARTING:
+        return ("loading",)
+    draining = ("draining",) if instance.state is InstanceState.DRAINING else ()
+    return (instance.tier(now).value, *draining, "busy" if instance.busy() else "idle")
+
+
+def _running(entry: GrantRecord, now: float) -> RunningView:
+    job, model = entry.record.job, entry.instance.model
+    running_seconds = now - entry.granted_at
+    return RunningView(
+        id=job.id,
+        model=model.name,
+        job_class=job.job_class,
+        kind=job.kind,
+        instance=entry.instance.id,
+        step=entry.record.step,
+        steps=job.steps,
+        running_seconds=running_seconds,
+        rest_seconds=model.pace.rest_seconds(job.job_class, running_seconds),
+    )
+
+
+def _plan(state: State, record: JobRecord) -> PlanView | None:
+    plan = state.models[record.job.model].plan
+    if plan is None:
+        return None
+    victims = (
+        VictimView(victim.id, victim.model.name, sum(state.ledger.bytes_of(victim.id).values()), len(victim.grants), {})
+        for victim in plan.victims
+    )
+    option = plan.option
+    return PlanView(option.ctx_size, option.parallel, dict(plan.needs), plan.live, tuple(victims))
 
 
 def _device(state: State, book: DeviceBook, now: float) -> DeviceView:

@@ -15,7 +15,7 @@ from gridsched.core.ids import JobId
 from gridsched.core.model import ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
-from gridsched.core.snapshot import Snapshot, WaitingView
+from gridsched.core.snapshot import Explanation, Jobs, Snapshot
 from gridsched.devices.sampler import Recent, sample
 from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
 from gridsched.runtime.actor import Actor
@@ -89,9 +89,17 @@ class Runtime:
         """What there is at this moment, for those who only look."""
         return self._actor.scheduler.snapshot(trio.current_time())
 
-    def waiting(self, job_id: JobId) -> WaitingView | None:
-        """Why a job waits (S9b), or None when it does not."""
-        return self._actor.scheduler.waiting(job_id, trio.current_time())
+    def said(self, job_id: JobId) -> str | None:
+        """What a waiting job is told while it waits (H3), or None when it does not."""
+        return self._actor.scheduler.said(job_id, trio.current_time())
+
+    def jobs(self) -> Jobs:
+        """All living jobs, and why those wait that do (S9b)."""
+        return self._actor.scheduler.jobs(trio.current_time())
+
+    def explain(self, job_id: JobId) -> Explanation | None:
+        """All that is known of one job; None for one that was never there or is forgotten."""
+        return self._actor.scheduler.explain(job_id, trio.current_time())
 
     async def serve(self, front: Front, stop: trio.Event) -> None:
         """Run until `stop` is set, then drain and end everything. A second way out is cancellation: at once."""

@@ -1,0 +1,267 @@
+"""When a waiting job will be granted, as far as that can be said honestly (S9b).
+
+Owns the forecast: from this moment on as if nobody else came and everything took as long as it did lately. Slots come
+free when the steps on them end by their model's pace, loads take their measured time one after the other (L6), queues
+go in their order, low work waits for the tail (S4) or has relief turns in their share (S5, S5a). A moment that rests on
+something unmeasured is `inf`, and whatever comes behind it too: nothing is said then.
+
+Pure, changes nothing, and must never be asked inside a step: it walks all waiting jobs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from gridsched.core.ids import DeviceName, JobId, ModelName
+from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.modes import DeviceMode
+from gridsched.core.placement import Plan
+from gridsched.core.queues import CLASSES, JobRecord
+from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
+from gridsched.core.state import State
+
+STOP_SECONDS = 1.0
+"""From telling a process to stop to its memory being verified back. A guess; real ones are mostly faster."""
+
+OVERDUE_PART = 10
+"""A load that takes longer than the last one is taken to need a tenth of it more. A guess."""
+
+LONE_PART = 1.5
+"""A mode that has lasted for more than this many chats with their tails is a conversation, or several people. A guess."""
+
+
+def forecast(state: State, now: float) -> Mapping[JobId, float]:
+    """When each waiting job will be granted, on the actor's clock. Who cannot be told anything is missing."""
+    return _Forecast(state, now).run()
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One model's slots: heaps of when each is free next, all of them and those that low work may take. `modes` are
+    the devices it is on. `low` are its waiting low jobs, the longest starved first."""
+
+    model: ModelState
+    modes: tuple[DeviceMode, ...]
+    slots: list[float]
+    low_slots: list[float]
+    low: list[JobRecord]
+
+    def take(self, at: float, seconds: float, *, low: bool) -> None:
+        """A step of this length begins on the slot that is free first."""
+        heappop(self.slots)
+        heappush(self.slots, at + seconds)
+        if low:
+            heappop(self.low_slots)
+            heappush(self.low_slots, at + seconds)
+
+    def low_at(self) -> float:
+        """When low work finds a slot."""
+        return max(self.slots[0], self.low_slots[0]) if self.low_slots else inf
+
+
+class _Forecast:
+    def __init__(self, state: State, now: float) -> None:
+        self._state = state
+        self._now = now
+        self._granted_at: dict[JobId, float] = {}
+        self._chats_end: dict[DeviceName, float] = {}
+
+    def run(self) -> Mapping[JobId, float]:
+        """Play it all, chats first (S1)."""
+        ready_at = _ready_times(self._state, self._now)
+        models = self._state.waiting_models.values()
+        lanes = [lane for model in models if (lane := self._lane(model, ready_at.get(model.name, inf))) is not None]
+        self._note_running_chats()
+        for lane in lanes:
+            self._serve_chats(lane)
+        low_lanes = [lane for lane in lanes if lane.low]
+        ends = {mode.device: self._mode_ends_at(mode) for mode in self._state.modes.values()}
+        self._give_turns([lane for lane in low_lanes if self._held_until(lane, ends) > self._now], ends)
+        for lane in low_lanes:
+            self._serve_low(lane, self._held_until(lane, ends))
+        return {job_id: at for job_id, at in self._granted_at.items() if at < inf}
+
+    # --- slots --------------------------------------------------------------------------------------------------
+
+    def _lane(self, model: ModelState, ready_at: float) -> _Lane | None:
+        """None for a model of which nobody can say when it will be there."""
+        now = self._now
+        instance = model.instance
+        low = sorted((record for record in model.queue if not record.chat), key=lambda record: record.place)
+        if instance is not None and instance.state is READY:
+            ends = [now + _rest_seconds(entry, now) for entry in instance.grants.values()]
+            low_ends = [now + _rest_seconds(entry, now) for entry in instance.grants.values() if not entry.record.chat]
+            slots = ends + [now] * (instance.parallel - len(ends))
+            allowed = instance.parallel - instance.reserved_slots(now)
+            low_slots = sorted(low_ends)[max(0, len(low_ends) - allowed) :] + [now] * (allowed - len(low_ends))
+            lane = _Lane(model, instance.modes, slots, low_slots if allowed > 0 else [], low)
+        elif ready_at < inf:
+            option = model.spec.options[0]
+            if instance is not None:
+                option = instance.option
+            elif model.plan is not None:
+                option = model.plan.option
+            kept = model.spec.reserved_slots or (1 if model.queue.chats and option.parallel > 1 else 0)
+            slots = [ready_at] * option.parallel
+            modes = tuple(self._state.mode_of(device) for device in option.devices)
+            lane = _Lane(model, modes, slots, slots[: max(0, option.parallel - kept)], low)
+        else:
+            return None
+        heapify(lane.slots)
+        heapify(lane.low_slots)
+        return lane
+
+    def _note_running_chats(self) -> None:
+        for entry in self._state.grants.values():
+            if entry.record.chat and not entry.over:
+                self._chat_ends(entry.instance.modes, self._now + _rest_seconds(entry, self._now))
+
+    def _chat_ends(self, modes: Iterable[DeviceMode], at: float) -> None:
+        for mode in modes:
+            self._chats_end[mode.device] = max(at, self._chats_end.get(mode.device, -inf))
+
+    def _serve_chats(self, lane: _Lane) -> None:
+        seconds = _step_seconds(lane.model, JobClass.INTERACTIVE)
+        for record in lane.model.queue.chats.values():
+            at = lane.slots[0]
+            self._granted_at[record.job.id] = at
+            lane.take(at, seconds, low=False)
+            self._chat_ends(lane.modes, at + seconds)
+
+    # --- low work -----------------------------------------------------------------------------------------------
+
+    def _mode_ends_at(self, mode: DeviceMode) -> float:
+        """S4. The tail of one chat ends when it ends. While people go on chatting a mode ends after its usual time, and
+        one that lasts longer is expected to go on for as long as it is over that. Before the first has ended, nobody
+        knows."""
+        now = self._now
+        if not mode.active(now):
+            return -inf
+        tail_seconds = self._state.policy.interactive_cooldown_seconds
+        certain = max(mode.tail_until, self._chats_end.get(mode.device, -inf) + tail_seconds)
+        only_tail = not mode.chats_running and not mode.chats_waiting
+        if only_tail and now - mode.since <= LONE_PART * (self._chat_seconds(mode) + tail_seconds):
+            return certain
+        if not mode.periods and not only_tail:
+            return inf
+        usual = mode.since + mode.mean_seconds
+        return max(certain, usual if usual > now else 2 * now - usual)
+
+    def _chat_seconds(self, mode: DeviceMode) -> float:
+        """The longest mean chat of the models on a device."""
+        here = (item.model for item in self._state.instances.values() if mode in item.modes)
+        return max((model.pace.step_seconds(JobClass.INTERACTIVE) or 0.0 for model in here), default=0.0)
+
+    def _held_until(self, lane: _Lane, ends: Mapping[DeviceName, float]) -> float:
+        return max((ends[mode.device] for mode in lane.modes), default=-inf)
+
+    def _give_turns(self, lanes: list[_Lane], ends: Mapping[DeviceName, float]) -> None:
+        """S5, S5a: one turn at a time on a device, to the longest starved of those that can run then. Ends where the
+        mode does."""
+        policy = self._state.policy
+        limit_seconds = policy.background_max_starvation_seconds
+        if not limit_seconds:
+            return
+        gates = {mode.device: self._gate(mode) for lane in lanes for mode in lane.modes}
+        waiting = {lane: lane.low[::-1] for lane in lanes}
+
+        def next_turn(lane: _Lane) -> tuple[float, float]:
+            oldest = waiting[lane][-1]
+            gate = max((gates[mode.device] for mode in lane.modes if ends[mode.device] > self._now), default=-inf)
+            return max(gate, lane.low_at(), oldest.place + limit_seconds, self._now), oldest.place
+
+        while lanes:
+            lane = min(lanes, key=next_turn)
+            at, _ = next_turn(lane)
+            if at >= self._held_until(lane, ends) or at == inf:
+                lanes.remove(lane)
+                continue
+            queue = waiting[lane]
+            seconds = lane.model.pace.turn_seconds(queue[-1].job.job_class) or inf
+            for _ in range(policy.relief_slots):
+                if not queue or queue[-1].place + limit_seconds > at or lane.low_at() > at:
+                    break
+                record = queue.pop()
+                self._granted_at[record.job.id] = at
+                lane.take(at, seconds, low=True)
+            for mode in lane.modes:
+                gates[mode.device] = at + seconds / policy.background_share
+            if not queue:
+                lanes.remove(lane)
+
+    def _gate(self, mode: DeviceMode) -> float:
+        """When the next turn may begin on a device."""
+        turn = mode.turn
+        if turn is None:
+            return mode.next_turn_at
+        instance = self._state.instances[turn.instance_id]
+        rests = [_rest_seconds(entry, self._now) for entry in instance.grants.values() if entry.turn is turn]
+        over_at = self._now + max(rests, default=0.0)
+        return over_at + (over_at - turn.began_at) * (1 / self._state.policy.background_share - 1)
+
+    def _serve_low(self, lane: _Lane, held_until: float) -> None:
+        """Those that had no turn: class by class once no chat holds their devices."""
+        rest = [record for record in _by_class(lane.low) if record.job.id not in self._granted_at]
+        for record in rest:
+            at = max(lane.low_at(), held_until)
+            self._granted_at[record.job.id] = at
+            if at == inf:
+                return
+            lane.take(at, _step_seconds(lane.model, record.job.job_class), low=True)
+
+
+def _by_class(records: list[JobRecord]) -> Iterator[JobRecord]:
+    for each in CLASSES:
+        yield from (record for record in records if record.job.job_class is each)
+
+
+def _step_seconds(model: ModelState, job_class: JobClass) -> float:
+    seconds = model.pace.step_seconds(job_class)
+    return inf if seconds is None else seconds
+
+
+def _rest_seconds(entry: GrantRecord, now: float) -> float:
+    """What a running step still needs. The step of a client that has left ends any moment."""
+    if entry.over:
+        return 0.0
+    rest = entry.instance.model.pace.rest_seconds(entry.record.job.job_class, now - entry.granted_at)
+    return inf if rest is None else rest
+
+
+# --- loads ------------------------------------------------------------------------------------------------------
+
+
+def _ready_times(state: State, now: float) -> Mapping[ModelName, float]:
+    """When each model that is loading, planned, or kept from it by time alone will be ready."""
+    found: dict[ModelName, float] = {}
+    slot_at = {True: now, False: now}
+    for instance in state.instances.values():
+        if instance.state is InstanceState.STARTING:
+            found[instance.model.name] = at = _loaded_at(state, instance, now)
+            chat = instance.cause_class == JobClass.INTERACTIVE
+            slot_at[chat] = max(slot_at[chat], at)
+    for plan in state.plans:
+        model, chat = plan.want.model, plan.want.chat
+        if model.plan is plan:
+            begins_at = max(slot_at[chat], _cleared_at(plan, now))
+            found[model.name] = slot_at[chat] = begins_at + state.load_seconds(model, plan.option)
+    for model in state.waiting_models.values():
+        obstacle = model.obstacle
+        if obstacle is not None and now < obstacle.until < inf:
+            found[model.name] = obstacle.until + STOP_SECONDS + state.load_seconds(model, model.spec.options[0])
+    return found
+
+
+def _loaded_at(state: State, instance: Instance, now: float) -> float:
+    seconds = state.load_seconds(instance.model, instance.option)
+    return max(instance.started_at + seconds, now + seconds / OVERDUE_PART)
+
+
+def _cleared_at(plan: Plan, now: float) -> float:
+    """When the memory of a plan is there: its victims' steps end (R2), they stop, and the memory is verified back."""
+    if plan.fits_now:
+        return now
+    rests = [_rest_seconds(entry, now) for victim in plan.victims for entry in victim.grants.values()]
+    return now + max(rests, default=0.0) + STOP_SECONDS

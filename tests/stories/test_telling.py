@@ -1,0 +1,165 @@
+"""What a waiting job is told: where it stands, what holds it, who keeps the memory, and when (S9b)."""
+
+import pytest
+
+from gridsched.core import words
+from gridsched.core.commands import RejectionCode
+from gridsched.core.policy import Policy
+from gridsched.core.snapshot import WaitingView
+from tests.stories.world import BACKGROUND, BATCH, CHAT, JobId, World, model, option
+
+
+def view_of(world: World, job: JobId) -> WaitingView:
+    """What a waiting job is told now."""
+    view = world.scheduler.waiting(job, world.now)
+    assert view is not None
+    return view
+
+
+def loaded(world: World, name: str, step_seconds: float = 2.0) -> None:
+    """Have a model loaded by a chat and one step of it measured; its tail is over."""
+    world.step_seconds[name] = step_seconds
+    world.submit(name)
+    world.advance(20 + step_seconds)
+
+
+def test_S9b_a_second_chat_waits_for_the_rest_of_the_first() -> None:
+    """One slot, a step of 2 s, a second of it gone: about one second more."""
+    world = World((model("m", option(6, 1)),))
+    loaded(world, "m")
+    world.submit("m")
+    world.advance(1)
+    second, third = world.submit("m"), world.submit("m")
+    assert view_of(world, second).estimate_seconds == pytest.approx(1.0)
+    assert view_of(world, third).estimate_seconds == pytest.approx(3.0)
+    world.advance(10)
+    assert world.granted_at(second) == world.now - 9
+
+
+def test_S9b_nothing_is_said_where_nothing_was_measured() -> None:
+    """The first step ever runs: nobody knows how long."""
+    world = World((model("m", option(6, 1)),))
+    world.submit("m")
+    world.advance(11)
+    assert view_of(world, world.submit("m")).estimate_seconds is None
+
+
+def test_S9b_a_load_is_waited_for_by_its_measured_time() -> None:
+    """10 s as the model says, 4 s gone: six more, in the words of a comment line too."""
+    world = World((model("m", option(6, 1)),))
+    job = world.submit("m")
+    world.advance(4)
+    view = view_of(world, job)
+    assert view.estimate_seconds == pytest.approx(6.0)
+    assert view.loading_seconds == pytest.approx(4.0)
+    assert words.short(view) == "loading m (4s)"
+    assert words.sentence(view) == "loading m (4s), about 6s"
+
+
+def test_S9b_low_work_waits_for_the_tail() -> None:
+    """The chat is over, its two seconds run: the estimate is exactly what is left of them."""
+    world = World((model("m", option(6, 2)),))
+    loaded(world, "m")
+    world.submit("m")
+    world.advance(2.5)
+    low = world.submit("m", BACKGROUND)
+    assert view_of(world, low).estimate_seconds == pytest.approx(1.5, abs=0.6)
+    world.advance(1.5)
+    assert world.granted_at(low) == world.now
+
+
+def test_S9b_relief_comes_after_the_limit_and_in_its_share() -> None:
+    """Under a chat that never ends: the first low job at 3 s, the next turn as long after the first as that took."""
+    world = World((model("c", option(6, 1)), model("l", option(6, 1))))
+    loaded(world, "c")
+    loaded(world, "l")
+    world.step_seconds.pop("c")
+    world.submit("c")
+    first, second = world.submit("l", BACKGROUND), world.submit("l", BATCH)
+    began = world.now
+    assert view_of(world, first).estimate_seconds == pytest.approx(3.0)
+    assert view_of(world, second).estimate_seconds == pytest.approx(3.0 + 2 * 2.0)
+    world.advance(8)
+    assert world.granted_at(first) == began + 3.0
+    assert world.granted_at(second) == began + 7.0
+
+
+def test_S9b_who_keeps_the_memory_is_named_with_the_reason() -> None:
+    """A hot model in the way of low work: named, and the moment it cools down is the estimate (B1)."""
+    world = World((model("hot", option(12, 1)), model("cold", option(12, 1), load=5.0)))
+    loaded(world, "hot")
+    low = world.submit("cold", BACKGROUND)
+    view = view_of(world, low)
+    assert (view.rule, view.estimate_seconds is not None) == ("R1", True)
+    assert [(one.model, one.why) for one in view.keepers] == [("hot", ("hot", "idle"))]
+    assert "memory: hot 11.2 GiB hot, idle" in words.sentence(view)
+    foretold_at = world.now + (view.estimate_seconds or 0)
+    world.advance(320)
+    granted_at = world.granted_at(low)
+    assert granted_at is not None
+    assert granted_at == pytest.approx(foretold_at, abs=1.0)
+
+
+def test_S9b_a_pinned_model_and_programs_outside_are_named_too() -> None:
+    """Nothing can be said of when, but who has the memory can."""
+    world = World((model("pin", option(8, 1), pinned=True), model("big", option(14, 1))))
+    loaded(world, "pin")
+    world.read(9.0, {"pin": 8.0})
+    low = world.submit("big", BACKGROUND)
+    view = view_of(world, low)
+    assert view.estimate_seconds is None
+    assert [(one.model, one.why[:1]) for one in view.keepers] == [("pin", ("pinned",)), (None, ())]
+    assert "programs outside 0.9 GiB" in words.sentence(view)
+
+
+def test_S9b_explain_knows_a_job_before_during_and_after() -> None:
+    """Waiting with its plan, running, over; one that never was is not known."""
+    world = World((model("a", option(10, 1)), model("b", option(10, 1))))
+    loaded(world, "a")
+    world.step_seconds.pop("a")
+    running = world.submit("a")
+    waiting = world.submit("b")
+    world.advance(0.5)
+    told = world.scheduler.explain(waiting, world.now)
+    assert told is not None
+    assert told.waiting is not None
+    assert told.plan is not None
+    assert [(victim.model, victim.steps) for victim in told.plan.victims] == [("a", 1)]
+    told = world.scheduler.explain(running, world.now)
+    assert told is not None
+    assert told.running is not None
+    assert told.running.rest_seconds == pytest.approx(1.5)
+    world.finish(running)
+    told = world.scheduler.explain(running, world.now)
+    assert told is not None
+    assert (told.waiting, told.running) == (None, None)
+    assert [log.event.value for _, log in told.story] == ["enqueue", "dispatch", "complete"]
+    assert world.scheduler.explain(JobId(999), world.now) is None
+
+
+def test_A14_low_work_that_nothing_can_be_done_for_is_refused_in_the_end() -> None:
+    """L7's "waits with the reason, then refused" has a moment: the class's longest wait, 24 h where nobody says
+    otherwise. Until then it is told why, and with no promise of when."""
+    world = World((model("pin", option(8, 1), pinned=True), model("big", option(14, 1))))
+    loaded(world, "pin")
+    low, batch, chat = world.submit("big", BACKGROUND), world.submit("big", BATCH), world.submit("big", CHAT)
+    world.advance(11)
+    assert world.rejection(chat) is not None
+    assert view_of(world, low).rule == "L7"
+    began = world.now - 11
+    world.advance(24 * 3600 - 12)
+    assert world.waits(low)
+    assert world.waits(batch)
+    world.advance(2)
+    for job in (low, batch):
+        rejection = world.rejection(job)
+        assert rejection is not None
+        assert rejection.code is RejectionCode.INSUFFICIENT_VRAM
+    assert began + 24 * 3600 <= world.now
+
+
+def test_A14_every_class_of_low_work_has_a_longest_wait_by_default() -> None:
+    """Without one, "every job ends" could not be proven."""
+    queues = Policy().queues
+    assert queues[BACKGROUND].max_wait_seconds == queues[BATCH].max_wait_seconds == 24 * 3600
+    assert queues[CHAT].max_wait_seconds is None
