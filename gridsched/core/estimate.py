@@ -29,7 +29,7 @@ OVERDUE_PART = 10
 """A load that takes longer than the last one is taken to need a tenth of it more. A guess."""
 
 LONE_PART = 1.5
-"""A mode that has lasted for more than this many chats with their tails is a conversation, or several people. A guess."""
+"""A mode that has lasted for more than this many chats with their tails is a conversation. A guess."""
 
 
 def forecast(state: State, now: float) -> Mapping[JobId, float]:
