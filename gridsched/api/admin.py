@@ -19,11 +19,21 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 
 from gridsched.api.exchange import joined
 from gridsched.api.health import deep, health
+from gridsched.api.jobs import jobs, one_job
 from gridsched.api.origin import foreign
-from gridsched.api.problems import Problem, RequestError, invalid, method_not_allowed, not_found, plain
+from gridsched.api.problems import (
+    LONGEST_SAID_NAME,
+    Problem,
+    RequestError,
+    invalid,
+    method_not_allowed,
+    not_found,
+    plain,
+)
 from gridsched.api.seat import House
 from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
 from gridsched.api.status import status
+from gridsched.core.ids import JobId
 from gridsched.runtime.decisions import DecisionLog, Line
 
 LONGEST_BODY_BYTES = 64 * 1024
@@ -87,6 +97,17 @@ def _add_routes(app: QuartTrio, house: House) -> None:
     async def get_status() -> Response:
         return _json(status(house))
 
+    @app.get("/api/jobs")
+    async def get_jobs() -> Response:
+        return _json(jobs(house))
+
+    @app.get("/api/jobs/<path:job_id>")
+    async def get_job(job_id: str) -> Response:
+        told = one_job(house, _job_id(job_id))
+        if told is None:
+            return _problem(Problem("not_found", f"there is no job {job_id}, or it is over and forgotten"))
+        return _json(told)
+
     @app.get("/api/events")
     async def get_events() -> Response:
         decisions = house.runtime.log
@@ -118,6 +139,13 @@ def _add_errors(app: QuartTrio, house: House) -> None:
             case InternalServerError():
                 return _problem(Problem("internal", "an error of this server; its log has the details"))
         return _problem(Problem("invalid_request", str(error.description), passed_status=error.code))
+
+
+def _job_id(text: str) -> JobId:
+    """The number of a job. Raises RequestError."""
+    if not text.isascii() or not text.isdigit():
+        raise RequestError(Problem("not_found", f"there is no job {text[:LONGEST_SAID_NAME]}: jobs have numbers"))
+    return JobId(int(text[:20]))
 
 
 # --- the decision log as events ---------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from gridsched.api.jobs import waiting
 from gridsched.api.seat import House
 from gridsched.core.job import JobClass
-from gridsched.core.snapshot import DeviceView, InstanceView, WaitingView
+from gridsched.core.snapshot import DeviceView, InstanceView
 
 
 def status(house: House) -> dict[str, object]:
@@ -21,7 +22,7 @@ def status(house: House) -> dict[str, object]:
             }
             for job_class in JobClass
         },
-        "waiting": [_waiting(view) for view in now.waiting],
+        "waiting": [waiting(view) for view in now.waiting],
         "failed": {
             name: {"retry_after_s": round(max(0.0, retry_at - now.at), 3), "reason": why}
             for name, (retry_at, why) in now.failed.items()
@@ -57,19 +58,4 @@ def _instance(view: InstanceView, at: float) -> Mapping[str, object]:
         "measured_bytes": view.measured_bytes,
         "since_s": round(at - view.since_seconds, 3),
         "idle_s": round(at - view.last_used_seconds, 3),
-    }
-
-
-def _waiting(view: WaitingView) -> Mapping[str, object]:
-    return {
-        "job": view.id,
-        "class": view.job_class.label,
-        "kind": view.kind.value,
-        "model": view.model,
-        "position": view.position,
-        "waited_s": round(view.waited_seconds, 3),
-        "step": view.step,
-        "steps": view.steps,
-        "rule": view.rule,
-        "reason": view.reason,
     }

@@ -3,6 +3,8 @@
 import argparse
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import httpx
 
@@ -13,6 +15,10 @@ DEFAULT_URL = "http://127.0.0.1:1234"
 
 class NotOurs(Exception):
     """What answers is no gridsched; the sentence says how that is known."""
+
+
+class Refused(Exception):
+    """The server answers that it will not, or cannot; the sentence is its own."""
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +46,30 @@ def connect(args: argparse.Namespace) -> httpx.Client:
     return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))
 
 
-def explain(args: argparse.Namespace, error: httpx.HTTPError | NotOurs) -> int:
+def fetch(client: httpx.Client, path: str) -> Mapping[str, Any]:
+    """The JSON object at a path. Raises httpx.HTTPError, Refused and NotOurs."""
+    answer = client.get(path)
+    try:
+        told = answer.json()
+    except ValueError:
+        told = None
+    if answer.is_success and isinstance(told, dict):
+        return told
+    if answer.status_code not in (401, 403) and isinstance(told, dict) and isinstance(told.get("error"), dict):
+        raise Refused(str(told["error"].get("message", "")))
+    answer.raise_for_status()
+    raise NotOurs("it sends no JSON object")
+
+
+def explain(args: argparse.Namespace, error: httpx.HTTPError | NotOurs | Refused) -> int:
     """Say why there is no answer, or none of ours, and what to do; the exit code."""
     match error:
         case httpx.HTTPStatusError(response=answer) if answer.status_code in (401, 403):
             sentence = f"the server at {args.server} wants another key ({answer.status_code}); name it with --api-key"
         case httpx.HTTPStatusError(response=answer):
             sentence = f"the server at {args.server} answers {answer.status_code} here; is it a gridsched?"
+        case Refused():
+            sentence = str(error)
         case NotOurs():
             sentence = f"what answers at {args.server} is no gridsched: {error}"
         case _:

@@ -23,6 +23,8 @@ COMMANDS = {
     "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
     "check": "check the configuration, the engine, the devices and every model's fit",
     "events": "the decision log of a running server",
+    "jobs": "who waits at a running server and why, and who runs",
+    "explain": "why a job waits and for how long, and what was decided about it",
 }
 
 

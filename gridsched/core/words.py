@@ -1,9 +1,9 @@
-"""What a waiting job is told, in words: one text for the API, the comment lines and the command line (S9b).
+"""What a job is told, in words: one text for the API, the comment lines and the command line (S9b).
 
-Owns the sentences about a `WaitingView`; the reason in it is of `views`. Pure.
+Owns the sentences about views of jobs; the reason in them is of `views`. Pure.
 """
 
-from gridsched.core.snapshot import Keeper, WaitingView
+from gridsched.core.snapshot import Keeper, RunningView, WaitingView
 
 SCALES = ((3, 1, "s", 1), (180, 1, "s", 0), (7200, 60, "min", 0), (36000, 3600, "h", 1))
 """Below how many seconds which unit is used, its length, and digits after the point: what a person can do with it."""
@@ -26,6 +26,12 @@ def sentence(view: WaitingView) -> str:
     if view.keepers:
         words += f"; memory: {', '.join(map(keeper, view.keepers))}"
     return words
+
+
+def running(view: RunningView) -> str:
+    """What is said of a job whose step runs: `step 3/32 on gemma4-12b for 2.1s, about 4s more`."""
+    words = f"step {view.step}/{view.steps} on {view.model} for {duration(view.running_seconds)}"
+    return words if view.rest_seconds is None else f"{words}, about {duration(view.rest_seconds)} more"
 
 
 def keeper(one: Keeper) -> str:

@@ -24,8 +24,9 @@ def rfc3339(wall_seconds: float) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def line_of(log: Log, seq: int, wall_seconds: float) -> Line:
-    """The contract's JSON object: `seq`, `time`, `event`, then what the decision concerns, empty fields left out."""
+def line_of(log: Log, wall_seconds: float, seq: int | None = None) -> Line:
+    """The contract's JSON object: `seq` in the log itself, `time`, `event`, then what the decision concerns, empty
+    fields left out."""
     named: dict[str, object | None] = {
         "class": log.job_class.label if log.job_class is not None else None,
         "job": log.job_id,
@@ -36,7 +37,8 @@ def line_of(log: Log, seq: int, wall_seconds: float) -> Line:
         "steps": log.steps,
         "rule": log.rule,
     }
-    line: dict[str, object] = {"seq": seq, "time": rfc3339(wall_seconds), "event": log.event.value}
+    line: dict[str, object] = {} if seq is None else {"seq": seq}
+    line |= {"time": rfc3339(wall_seconds), "event": log.event.value}
     line.update((key, value) for key, value in named.items() if value is not None)
     line.update(log.figures)
     return line
@@ -55,7 +57,7 @@ class DecisionLog:
     def add(self, log: Log, wall_seconds: float) -> None:
         """Number and keep one decision, made at this time: all of one step's have the same."""
         self.last_seq += 1
-        line = line_of(log, self.last_seq, wall_seconds)
+        line = line_of(log, wall_seconds, self.last_seq)
         self._lines.append((self.last_seq, line))
         if self._sink is not None:
             self._sink(line)

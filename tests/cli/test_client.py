@@ -5,7 +5,7 @@ import argparse
 import httpx
 import pytest
 
-from gridsched.cli.client import NotOurs, add_server_arguments, connect, explain
+from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
 from gridsched.cli.events import read_events, sentence
 
 STREAM = {"content-type": "text/event-stream"}
@@ -85,3 +85,15 @@ def test_a_line_does_nothing_to_a_terminal() -> None:
     """Whatever a model is called; a line of a later version that lacks something is still a line."""
     line = {"time": "2026-01-01T00:00:00.5Z", "event": "dispatch", "step": 1, "model": "a\x1b[31m\n"}
     assert sentence(line).endswith(r"dispatch step 1/? -> a\x1b[31m\n")
+
+
+def test_what_the_server_refuses_is_said_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown job is no stack of braces; a page that is none of ours is told from it."""
+    body = {"error": {"message": "there is no job 7", "code": "not_found"}}
+    with answering(httpx.Response(404, json=body)) as client, pytest.raises(Refused) as caught:
+        fetch(client, "/api/jobs/7")
+    assert explain(arguments(), caught.value) == 1
+    assert capsys.readouterr().err == "gridsched: there is no job 7\n"
+    for answer in (httpx.Response(200, text="<html>"), httpx.Response(200, json=[])):
+        with answering(answer) as client, pytest.raises(NotOurs):
+            fetch(client, "/api/jobs")
