@@ -1,92 +1,225 @@
 """Who must go so that another fits: a silent question, asked far more often than acted on.
 
-Owns the rules of who may evict whom (R1, R4, R4a, S1, S2) and the choice of victims (R3: none without need). Must never
-change anything.
+Owns the rules of who may evict whom (R1, R4, R4a, R4b, S1, S2) and the choice of victims (R5; R3: none without need).
+Must never change anything.
 
-Among those that may go: the fewest hot, idle before busy, those that drain already before others that are busy too (so
-that a remade plan does not change its mind for nothing), then the one that was used longest ago.
+Of the sets that free enough, the one with the fewest hot models whose chats wait, then the fewest hot, the fewest
+busy, the fewest that drain already (so that a remade plan does not change its mind for nothing), the fewest loads under
+way; then the least cost (`cost`), or with `lru` those that were used longest ago. None of these ever outweighs the one
+before it (C1): a victim's *price* is a whole number whose higher digits count the dearer kinds, and prices add up.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import inf
 
+from gridsched.core import cost
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger
 from gridsched.core.placement import Obstacle, Want
-from gridsched.core.policy import Policy
+from gridsched.core.policy import Eviction, Policy
 from gridsched.core.queues import CLASSES, Rank
 from gridsched.core.residency import Instance
+from gridsched.core.state import State
 from gridsched.core.transitions import JobState
 
 MAX_ABORTS = 2
 """L6c: a job's load is taken away this often, then it is finished."""
 
+NODE_LIMIT = 500
+"""R5: how many partial sets the search may look at before it settles for the best that it has. About a millisecond;
+the sums of one machine rarely take fifty."""
+
+PRICE_PARTS = 1000
+"""Prices are compared in thousandths of a second, as whole numbers."""
+
+PRICE_LIMIT = 10**12
+"""The most that one victim can cost: some thirty years. A thousand victims stay below `_DEARER`."""
+
+_DEARER = 10**16
+"""One of a dearer kind outweighs any sum of prices."""
+
+_KIND = 10**4
+"""One of a dearer kind outweighs as many of the kind below."""
+
+_SHARE = 2**30
+"""The shares of what is lacking are counted in such parts."""
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """One that may go: its price, what it frees of each device that lacks something, and how much of all that is
+    lacking this is, in parts of `_SHARE` a device."""
+
+    instance: Instance
+    kinds: tuple[bool, ...]
+    price: int
+    frees: tuple[int, ...]
+    share: int
+
+    @property
+    def value(self) -> int:
+        """The price for a whole device's lack, in fine parts: the smaller the better."""
+        return (self.price << 40) // self.share
+
 
 def choose(
-    candidates: Iterable[Instance],
-    want: Want,
-    lacking: dict[DeviceName, int],
-    ledger: Ledger,
-    policy: Policy,
-    now: float,
+    state: State, candidates: Iterable[Instance], want: Want, lacking: dict[DeviceName, int], *, patient: bool = False
 ) -> tuple[Instance, ...] | Obstacle:
-    """The victims that free what a want lacks, or what stands in the way."""
-    allowed: list[Instance] = []
-    barred: list[Obstacle] = []
+    """The victims that free what a want lacks, or what stands in the way; with `patient`, who they will be once the
+    turns of other chats are over (R4b)."""
+    short = tuple(lacking.values())
+    allowed: list[_Candidate] = []
+    barred: list[tuple[_Candidate, Obstacle]] = []
     for instance in candidates:
-        if not any(device in lacking for device in ledger.bytes_of(instance.id)):
+        frees = _frees(state.ledger, instance, lacking)
+        if not any(frees):
             continue
-        obstacle = obstacle_to(instance, want, policy, now)
-        if obstacle is None:
-            allowed.append(instance)
+        candidate = _candidate(state, instance, want, frees, short)
+        obstacle = obstacle_to(state, instance, want)
+        if obstacle is None or (patient and obstacle.but_for == "turn"):
+            allowed.append(candidate)
         else:
-            barred.append(obstacle)
-    allowed.sort(key=lambda instance: _preference(instance, now))
-    chosen: list[Instance] = []
-    for instance in allowed:
-        if _covers(chosen, lacking, ledger):
-            break
-        chosen.append(instance)
-    if not _covers(chosen, lacking, ledger):
-        return _told_together(barred)
-    return tuple(_spared(chosen, lacking, ledger))
-
-
-def _preference(instance: Instance, now: float) -> tuple[bool, bool, int, float, int]:
-    """Smaller goes first. A load under way is dearer than an idle model and cheaper than waiting for steps to end."""
-    hot = instance.hot(now)
-    if instance.state is InstanceState.STARTING:
-        effort = 1
-    elif not instance.busy():
-        effort = 0
+            barred.append((candidate, obstacle))
+    if not _covers(allowed, short):
+        return _told_together(allowed, barred, short)
+    if state.policy.eviction is Eviction.LRU:
+        chosen = _first_enough(sorted(allowed, key=_plain_order), short)
     else:
-        effort = 2 if instance.state is InstanceState.DRAINING else 3
-    return (hot and bool(instance.model.queue.chats), hot, effort, instance.last_used_at, instance.id)
+        chosen = _Search(sorted(allowed, key=_best_value_first), short).best
+    return tuple(item.instance for item in _spared(chosen, short))
 
 
-def _covers(chosen: Iterable[Instance], lacking: dict[DeviceName, int], ledger: Ledger) -> bool:
-    freed = dict.fromkeys(lacking, 0)
-    for instance in chosen:
-        for device, held_bytes in ledger.bytes_of(instance.id).items():
-            if device in freed:
-                freed[device] += held_bytes
-    return all(freed[device] >= short for device, short in lacking.items())
+# --- prices -----------------------------------------------------------------------------------------------------
 
 
-def _spared(chosen: list[Instance], lacking: dict[DeviceName, int], ledger: Ledger) -> list[Instance]:
+def _candidate(
+    state: State, instance: Instance, want: Want, frees: tuple[int, ...], short: tuple[int, ...]
+) -> _Candidate:
+    share = sum(-(-min(freed, need) * _SHARE // need) for freed, need in zip(frees, short, strict=True))
+    price_seconds = cost.terms_of(state, instance, want.load_class).price_seconds
+    kinds = _kinds(instance, state.now)
+    kind = 0
+    for counted in kinds:
+        kind = kind * _KIND + counted
+    # One part more for each victim: of sets that cost the same the smaller goes.
+    price = kind * _DEARER + min(PRICE_LIMIT, round(price_seconds * PRICE_PARTS)) + 1
+    return _Candidate(instance, kinds, price, frees, share)
+
+
+def _kinds(instance: Instance, now: float) -> tuple[bool, ...]:
+    """What makes it dear, the dearest first. A load under way is dearer than an idle model and cheaper than waiting
+    for steps to end; a drain past its estimate is as dear as one that has not begun (A6)."""
+    hot = instance.hot(now)
+    busy = instance.busy()
+    draining = instance.state is InstanceState.DRAINING and now < instance.drain_until
+    return (
+        hot and bool(instance.model.queue.chats),
+        hot,
+        busy and not draining,
+        busy and draining,
+        instance.state is InstanceState.STARTING,
+    )
+
+
+def _best_value_first(candidate: _Candidate) -> tuple[int, float, int]:
+    return (candidate.value, candidate.instance.last_used_at, candidate.instance.id)
+
+
+def _plain_order(candidate: _Candidate) -> tuple[tuple[bool, ...], float, int]:
+    return (candidate.kinds, candidate.instance.last_used_at, candidate.instance.id)
+
+
+# --- sums -------------------------------------------------------------------------------------------------------
+
+
+def _frees(ledger: Ledger, instance: Instance, lacking: Iterable[DeviceName]) -> tuple[int, ...]:
+    """What an instance holds of each device that lacks something."""
+    pages = (ledger.books[device].reservations.get(instance.id) for device in lacking)
+    return tuple(page.bytes if page is not None else 0 for page in pages)
+
+
+def _covers(chosen: Iterable[_Candidate], short: tuple[int, ...]) -> bool:
+    rest = short
+    for item in chosen:
+        rest = tuple(need - freed for need, freed in zip(rest, item.frees, strict=True))
+    return all(need <= 0 for need in rest)
+
+
+def _first_enough(ordered: list[_Candidate], short: tuple[int, ...]) -> list[_Candidate]:
+    """Greedy: one after the other until it is enough; those that free nothing that is still short are passed over."""
+    chosen: list[_Candidate] = []
+    rest = short
+    for item in ordered:
+        if all(need <= 0 for need in rest):
+            break
+        if any(freed > 0 and need > 0 for freed, need in zip(item.frees, rest, strict=True)):
+            chosen.append(item)
+            rest = tuple(need - freed for need, freed in zip(rest, item.frees, strict=True))
+    return chosen
+
+
+def _spared(chosen: list[_Candidate], short: tuple[int, ...]) -> list[_Candidate]:
     """R3: without those that the sum does not need, the most precious spared first."""
-    for instance in reversed(list(chosen)):
-        rest = [other for other in chosen if other is not instance]
-        if _covers(rest, lacking, ledger):
+    for item in sorted(chosen, key=lambda item: (item.price, item.instance.id), reverse=True):
+        rest = [other for other in chosen if other is not item]
+        if _covers(rest, short):
             chosen = rest
     return chosen
 
 
-def obstacle_to(instance: Instance, want: Want, policy: Policy, now: float) -> Obstacle | None:
+class _Search:
+    """R5: the cheapest set that covers what is short, by branch and bound over candidates in the order of their value.
+    The first set that it finds is the greedy one; past the node limit it keeps the best so far."""
+
+    def __init__(self, ordered: list[_Candidate], short: tuple[int, ...]) -> None:
+        self._items = ordered
+        self._short = short
+        self._nodes = 0
+        self.best = _spared(_first_enough(ordered, short), short)
+        self._best_price = sum(item.price for item in self.best)
+        # What the candidates from each one on free together: enough, or there is no use in going on.
+        self._left = [(0,) * len(short)]
+        for item in reversed(ordered):
+            self._left.append(tuple(a + b for a, b in zip(self._left[-1], item.frees, strict=True)))
+        self._left.reverse()
+        self._look(0, short, 0, [])
+
+    def _look(self, at: int, rest: tuple[int, ...], price: int, chosen: list[_Candidate]) -> None:
+        if all(need <= 0 for need in rest):
+            if price < self._best_price:
+                self._best_price = price
+                self.best = list(chosen)
+            return
+        self._nodes += 1
+        if self._nodes > NODE_LIMIT or any(need > left for need, left in zip(rest, self._left[at], strict=True)):
+            return
+        item = self._items[at]
+        if price + self._least_price(rest, item.value) >= self._best_price:
+            return
+        if any(freed > 0 and need > 0 for freed, need in zip(item.frees, rest, strict=True)):
+            chosen.append(item)
+            after = tuple(need - freed for need, freed in zip(rest, item.frees, strict=True))
+            self._look(at + 1, after, price + item.price, chosen)
+            chosen.pop()
+        self._look(at + 1, rest, price, chosen)
+
+    def _least_price(self, rest: tuple[int, ...], value: int) -> int:
+        """What the rest costs at least, were all that follow as good a bargain as the next one. Whole numbers, rounded
+        down: a bound that is too high by a rounding would lose the best set."""
+        share = sum(max(0, need) * _SHARE // whole for need, whole in zip(rest, self._short, strict=True))
+        return (share * value) >> 40
+
+
+# --- who may go -------------------------------------------------------------------------------------------------
+
+
+def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None:
     """Why this instance may not go for a want now; None where it may."""
     rank = want.evict_rank or want.rank
+    policy, now = state.policy, state.now
     model = instance.model
     name = model.spec.name
     watched = frozenset((instance.id,))
@@ -94,15 +227,28 @@ def obstacle_to(instance: Instance, want: Want, policy: Policy, now: float) -> O
         return Obstacle("R1", f"{name} is pinned")
     if instance.state is InstanceState.STARTING:
         return _obstacle_to_load(instance, rank)
-    if rank[0] != JobClass.INTERACTIVE and instance.hot(now):
+    if rank[0] != JobClass.INTERACTIVE and instance.hot(now) and not yields(state, instance, want):
         until = inf if instance.chats else instance.hot_until
-        return Obstacle("R1", f"{name} is hot: people chat with it", until, watched)
+        return Obstacle("R1", f"{name} is hot: people chat with it", until, watched, "hot")
     for job_class in CLASSES[: rank[0] + 1]:
         head = model.queue.head(job_class)
         if head is not None and head.rank < rank:
             rule = "S1" if job_class < rank[0] else "S2"
             return Obstacle(rule, f"{name} has work that comes first", watched=watched)
+    if rank[0] == JobClass.INTERACTIVE:
+        obstacle = _obstacle_of_chats(state, instance, rank)
+        if obstacle is not None:
+            return obstacle
     return _obstacle_of_turns(instance, want.evict_class, policy, now)
+
+
+def yields(state: State, instance: Instance, want: Want) -> bool:
+    """R1, opt-in: an idle hot model may go once for a low job that has starved for so long; once, because it comes back
+    as hot as it was and does not yield again before somebody has chatted with it."""
+    after_seconds = state.policy.hot_yield_after_seconds
+    if after_seconds is None or want.job is None or instance.busy() or instance.model.queue.chats:
+        return False
+    return want.job.place + after_seconds <= state.now and instance.hot_until > instance.model.yielded_until
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
@@ -110,6 +256,22 @@ def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
     if rank[0] == JobClass.INTERACTIVE and not instance.model.queue.chats:
         return None
     return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset((instance.id,)))
+
+
+def _obstacle_of_chats(state: State, instance: Instance, rank: Rank) -> Obstacle | None:
+    """R4b: a model that people use serves the chats that wait for it for a turn, which counts from when the other
+    chat came, or from when the model was ready. It ends early with the last of them."""
+    model = instance.model
+    if not instance.chats and not model.queue.chats:
+        return None
+    turn_seconds = state.policy.interactive_turn_seconds
+    if turn_seconds is None:
+        turn_seconds = state.load_seconds(model, instance.option)
+    until = max(rank[1], instance.ready_at) + turn_seconds
+    if until <= state.now:
+        return None
+    reason = f"{model.spec.name} serves its own chats for {turn_seconds:g} s before it is unloaded for others"
+    return Obstacle("R4b", reason, until, frozenset((instance.id,)), "turn")
 
 
 def _obstacle_of_turns(instance: Instance, job_class: int, policy: Policy, now: float) -> Obstacle | None:
@@ -139,10 +301,19 @@ def load_is_worth_aborting(instance: Instance, load_seconds: float, chat_load_se
     return instance.started_at + load_seconds - now > max(2.0, chat_load_seconds / 4)
 
 
-def _told_together(barred: list[Obstacle]) -> Obstacle:
-    """The obstacle that time ends first speaks for all; anybody's change is watched."""
+def _told_together(
+    allowed: list[_Candidate], barred: list[tuple[_Candidate, Obstacle]], short: tuple[int, ...]
+) -> Obstacle:
+    """The obstacle that time ends first speaks for all; anybody's change is watched. Where all would be well but for
+    one kind of obstacle, that is what is said."""
     if not barred:
         return Obstacle("R3", "the memory that is being freed is promised to older jobs")
-    first = min(barred, key=lambda item: item.until)
-    watched = frozenset().union(*(item.watched for item in barred))
-    return Obstacle(first.rule, first.reason, first.until, watched)
+    until = min(item.until for _, item in barred)
+    watched = frozenset().union(*(item.watched for _, item in barred))
+    for kind in ("turn", "hot"):
+        alike = [(candidate, item) for candidate, item in barred if item.but_for == kind]
+        if alike and _covers([*allowed, *(candidate for candidate, _ in alike)], short):
+            first = min((item for _, item in alike), key=lambda item: item.until)
+            return replace(first, until=until, watched=watched)
+    first = min((item for _, item in barred), key=lambda item: item.until)
+    return Obstacle(first.rule, first.reason, until, watched)

@@ -78,10 +78,10 @@ def became_ready(state: State, instance: Instance) -> None:
 # --- going ------------------------------------------------------------------------------------------------------
 
 
-def drain(state: State, instance: Instance, rule: str, reason: str) -> None:
+def drain(state: State, instance: Instance, rule: str, reason: str, **figures: object) -> None:
     """No new step; it will be stopped when its last one ends (R2)."""
     _move(state, instance, InstanceMove.DRAIN)
-    state.say_of_instance(LogEvent.DRAIN, instance, rule, why=reason, steps=len(instance.grants))
+    state.say_of_instance(LogEvent.DRAIN, instance, rule, why=reason, steps=len(instance.grants), **figures)
 
 
 def undrain(state: State, instance: Instance) -> None:
@@ -101,7 +101,9 @@ def restart(state: State, instance: Instance, rule: str) -> None:
     state.replan_due = True
 
 
-def stop(state: State, instance: Instance, rule: str, reason: str, event: LogEvent = LogEvent.STOP) -> None:
+def stop(
+    state: State, instance: Instance, rule: str, reason: str, event: LogEvent = LogEvent.STOP, **figures: object
+) -> None:
     """Tell a process to end. Raises InvariantViolation while a step is in flight (R2)."""
     if instance.grants:
         story = state.story.of(instance_id=instance.id)
@@ -110,7 +112,7 @@ def stop(state: State, instance: Instance, rule: str, reason: str, event: LogEve
     policy = state.policy
     instance.release_by = state.now + policy.stop_grace_seconds + policy.release_timeout_seconds
     _leaves(state, instance)
-    state.say_of_instance(event, instance, rule, why=reason)
+    state.say_of_instance(event, instance, rule, why=reason, **figures)
     state.out.append(StopInstance(instance.id, reason))
 
 

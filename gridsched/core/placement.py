@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gridsched.core.ids import DeviceName, InstanceId, RequestId
 from gridsched.core.job import JobClass
@@ -80,12 +80,14 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may."""
+    """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may. `but_for`:
+    all would be well if nothing were hot (B1), or if no chats had their turn (R4b)."""
 
     rule: str
     reason: str
     until: float = inf
     watched: frozenset[InstanceId] = frozenset()
+    but_for: Literal["", "hot", "turn"] = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +133,13 @@ class Draft:
         for instance in restarting:
             for name, held_bytes in ledger.bytes_of(instance.id).items():
                 draft.later[name] += held_bytes
+        return draft
+
+    def less(self, plans: Iterable[Plan], ledger: Ledger) -> "Draft":
+        """What is left for somebody from whom these plans keep their bytes, although they claim none yet."""
+        draft = Draft(dict(self.now), dict(self.later), set(self.taken))
+        for plan in plans:
+            draft.claim(plan, ledger)
         return draft
 
     def lacking(self, needs: Needs) -> dict[DeviceName, int]:
@@ -208,4 +217,4 @@ def _nearer(one: Obstacle | None, other: Obstacle) -> Obstacle:
     if one is None:
         return other
     first = one if one.until <= other.until else other
-    return Obstacle(first.rule, first.reason, first.until, one.watched | other.watched)
+    return Obstacle(first.rule, first.reason, first.until, one.watched | other.watched, one.but_for or other.but_for)

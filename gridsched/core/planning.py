@@ -7,7 +7,7 @@ changed; an event about a ready model never comes here unless some job waits for
 
 from math import inf
 
-from gridsched.core import admission, eviction, lifecycle, refusing, waiting
+from gridsched.core import admission, cost, eviction, lifecycle, refusing, waiting
 from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
@@ -17,6 +17,13 @@ from gridsched.core.placement import Draft, Obstacle, Plan, Want, plan_for
 from gridsched.core.residency import Instance
 from gridsched.core.state import State
 from gridsched.core.wants import wants_of
+
+DRAIN_MARGIN = 2.0
+"""A6: a drain may take this much longer than was expected before another victim is thought of. A guess: single steps
+often take twice the mean."""
+
+SHORTEST_DRAIN_SECONDS = 5.0
+"""A6: nor before so long, because a choice that changes costs more than a short wait."""
 
 
 def replan(state: State) -> None:
@@ -81,30 +88,51 @@ def _add_plan(
 ) -> None:
     """Plan one want; set a live plan's claim aside."""
     model = want.model
+    room, changes_at = _room_beside_turns(state, want, draft, plans)
 
-    def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
-        free = [item for item in candidates if item.id not in draft.taken]
-        return eviction.choose(free, want, lacking, state.ledger, state.policy, state.now)
+    def look(*, patient: bool) -> Plan | Obstacle:
+        def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
+            free = [item for item in candidates if item.id not in room.taken]
+            return eviction.choose(state, free, want, lacking, patient=patient)
 
-    rungs = admission.usable_rungs(state.ledger, model)
-    found = plan_for(want, rungs, draft, lambda option: _kept_from(state, want, option), choose)
+        rungs = admission.usable_rungs(state.ledger, model)
+        return plan_for(want, rungs, room, lambda option: _kept_from(state, want, option), choose)
+
+    turn: Obstacle | None = None
+    found = look(patient=False)
+    model.next_at = min(want.next_at, changes_at)
+    if isinstance(found, Obstacle) and found.but_for == "turn":
+        turn, found = found, look(patient=True)
     if isinstance(found, Obstacle):
         model.obstacle = found
-        model.next_at = min(want.next_at, found.until)
+        model.next_at = min(model.next_at, found.until)
         return
     plan = found
     plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
-    plan.held = slots.obstacle_to(plan)
+    plan.held = turn or slots.obstacle_to(plan)
+    if plan.held is not None:
+        model.next_at = min(model.next_at, plan.held.until)
     devices = dict.fromkeys(plan.option.devices)
     for victim in plan.victims:
         devices.update(dict.fromkeys(victim.devices))
     plan.modes = tuple(state.mode_of(device) for device in devices)
     model.plan = plan
-    model.next_at = want.next_at
     plans.append(plan)
     if plan.live:
         draft.claim(plan, state.ledger)
         slots.claim(plan)
+
+
+def _room_beside_turns(state: State, want: Want, draft: Draft, plans: list[Plan]) -> tuple[Draft, float]:
+    """S6a, B2: a chat that waits for the turn of other chats (R4b) claims nothing yet, but what it will need is kept
+    from a low load that would not be done by then. Gives what is left, and when that could become less."""
+    if want.chat or not plans or not plans[0].want.chat:
+        return draft, inf
+    load_seconds = state.load_seconds(want.model, want.model.spec.options[0])
+    in_turn = [(plan, plan.held.until - load_seconds) for plan in plans if plan.want.chat and plan.held is not None]
+    kept = [plan for plan, latest_at in in_turn if latest_at <= state.now]
+    changes_at = min((latest_at for _, latest_at in in_turn if latest_at > state.now), default=inf)
+    return draft.less(kept, state.ledger) if kept else draft, changes_at
 
 
 def _in_interactive_mode(state: State, option: LaunchOption) -> bool:
@@ -167,14 +195,26 @@ def _clear_the_way(state: State, plan: Plan) -> None:
         if victim.state is InstanceState.STARTING:
             _abort_for_chat(state, plan, victim)
         elif not victim.busy():
-            lifecycle.stop(state, victim, "R1", reason, LogEvent.EVICT)
-        elif victim.state is InstanceState.READY:
-            lifecycle.drain(state, victim, "R2", reason)
+            terms = cost.terms_of(state, victim, plan.want.load_class)
+            lifecycle.stop(state, victim, "R1", reason, LogEvent.EVICT, **terms.figures())
+        else:
+            _let_drain(state, plan, victim, reason)
     if any(victim.busy() for victim in plan.victims):
         names = ", ".join(sorted(victim.model.spec.name for victim in plan.victims if victim.busy()))
         plan.waits = ("R2", f"running steps of {names} end first")
     elif not plan.fits_now:
         plan.waits = ("R3", "memory is being freed")
+
+
+def _let_drain(state: State, plan: Plan, victim: Instance, reason: str) -> None:
+    """R2, A6: a busy victim takes no new step. When it should be done, and is not, the choice is made anew."""
+    terms = cost.terms_of(state, victim, plan.want.load_class)
+    if victim.state is InstanceState.READY:
+        lifecycle.drain(state, victim, "R2", reason, **terms.figures())
+        victim.drain_until = -inf
+    if victim.drain_until <= state.now:
+        victim.drain_until = state.now + max(SHORTEST_DRAIN_SECONDS, DRAIN_MARGIN * terms.drain_seconds)
+    plan.want.model.next_at = min(plan.want.model.next_at, victim.drain_until)
 
 
 def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
@@ -214,8 +254,9 @@ def _watch_the_rest(state: State) -> None:
     state.plan_wake_at = min((model.next_at for model in rest), default=inf)
     state.watched = set()
     for model in rest:
-        if model.obstacle is not None:
-            state.watched |= model.obstacle.watched
+        obstacle = model.plan.held if model.plan is not None else model.obstacle
+        if obstacle is not None:
+            state.watched |= obstacle.watched
 
 
 def _somebody_lost_its_model(state: State) -> bool:

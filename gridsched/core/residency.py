@@ -7,6 +7,7 @@ Must never compare two of them: who goes and who comes is decided in `eviction` 
 from dataclasses import dataclass, field
 from math import inf
 
+from gridsched.core.cost import Use
 from gridsched.core.events import Failure
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName
 from gridsched.core.instance import InstanceState
@@ -43,6 +44,7 @@ class Instance:
     load was begun for (R4a, L6). `restarting`: it takes no new work because its process is dead or stalled.
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
+    `drain_until` is when its drain should be over (A6).
     `relief_at` and `wake_at` are when time alone could give it a relief turn, and change anything about it; refreshed
     whenever its slots, its queue or a mode changes.
     """
@@ -70,6 +72,7 @@ class Instance:
     hot_until: float = -inf
     release_by: float = inf
     settle_by: float = inf
+    drain_until: float = -inf
     relief_at: float = inf
     wake_at: float = inf
     devices: tuple[DeviceName, ...] = field(init=False)
@@ -133,7 +136,8 @@ class ModelState:
     `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
     configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
-    `failure`: back-off (L6d). `pace` is how long its steps take.
+    `failure`: back-off (L6d). `pace` is how long its steps take, `use` how much it is used and by whom (R5).
+    `yielded_until` is until when it was hot when it last yielded to low work (R1).
     """
 
     spec: ModelSpec
@@ -154,6 +158,8 @@ class ModelState:
     failure: Failure | None = None
     removed: bool = False
     pace: Pace = field(default_factory=Pace)
+    use: Use = field(default_factory=Use)
+    yielded_until: float = -inf
     name: ModelName = field(init=False)
 
     def __post_init__(self) -> None:

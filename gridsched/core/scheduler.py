@@ -336,7 +336,9 @@ class Scheduler:
             "instance": entry.instance.id,
         }
         if outcome.kind is DONE:
-            entry.instance.model.pace.note(entry.record.job.job_class, seconds)
+            model = entry.instance.model
+            model.pace.note(entry.record.job.job_class, seconds)
+            model.use.note(entry.record.job.job_class, state.now)
         else:
             figures["outcome"] = outcome.kind.value
         state.say_of_job(event, entry.record, None, figures)

@@ -76,7 +76,8 @@ def test_A6_an_idle_victim_goes_before_a_busy_one_with_a_long_step() -> None:
 
 def test_A7_an_abandoned_waiter_frees_its_victims_back_to_ready() -> None:
     """The plan drains B, which has jobs waiting; the chat leaves: B takes them again in the same step."""
-    world = World((model("b", option(12, 1)), model("m", option(12))))
+    policy = Policy(interactive_turn_seconds=0.0)
+    world = World((model("b", option(12, 1)), model("m", option(12))), policy=policy)
     world.warm("b")
     world.submit("b")
     chat = world.submit("m")

@@ -33,7 +33,8 @@ def test_B3_chats_take_a_low_load_away_twice_and_never_again() -> None:
 def test_C6_a_load_may_do_what_its_most_permissive_living_waiter_may() -> None:
     """A chat that may evict has a plan with a victim; one that may not joins it. When the first leaves, the victim
     takes work again in that step, and the second is told."""
-    world = World((model("old", option(12, 2)), model("m", option(12))))
+    policy = Policy(interactive_turn_seconds=0.0)
+    world = World((model("old", option(12, 2)), model("m", option(12))), policy=policy)
     world.warm("old")
     world.submit("old")
     able = world.submit("m")

@@ -10,7 +10,7 @@ from gridsched.core.job import JobClass
 from gridsched.core.policy import Policy
 from tests.stories.world import BACKGROUND, BATCH, World, model, option
 
-NO_TURNS = Policy(min_residency_seconds=0.0)
+NO_TURNS = Policy(min_residency_seconds=0.0, interactive_turn_seconds=0.0)
 
 
 def test_R1_a_pinned_model_is_never_evicted() -> None:

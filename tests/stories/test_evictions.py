@@ -1,0 +1,196 @@
+"""Who goes when another model needs the memory (R1, R3, R5), and when a drain is thought over (A6)."""
+
+import pytest
+
+from gridsched.core.commands import LogEvent
+from gridsched.core.model import ModelSpec
+from gridsched.core.policy import Eviction, Policy
+from tests.stories.world import BACKGROUND, BATCH, CHAT, World, model, option, spanning
+
+LRU = Policy(eviction=Eviction.LRU)
+NO_TURNS = Policy(min_residency_seconds=0.0, interactive_turn_seconds=0.0)
+
+
+def stopped(world: World, *names: str) -> list[str]:
+    """Those of the names that were told to stop."""
+    return [name for name in names if world.stops(name)]
+
+
+@pytest.mark.parametrize(("policy", "goes"), [(Policy(), "quick"), (LRU, "slow")])
+def test_R5_cost_spares_the_slow_load_and_lru_the_last_used(policy: Policy, goes: str) -> None:
+    """Two idle models of a size: the one used last loads in 2 s, the other in 60 s."""
+    world = World((model("slow", option(7), load=50.0), model("quick", option(7), load=2.0), model("new", option(8))),
+                  policy=policy)  # fmt: skip
+    world.warm("slow", "quick", job_class=BACKGROUND)
+    world.submit("new")
+    assert stopped(world, "slow", "quick") == [goes]
+
+
+def test_R5_what_is_used_often_is_dearer_than_what_is_used_seldom() -> None:
+    """Both load alike; the one that served ten jobs stays, although the other served its one job last."""
+    world = World((model("often", option(7)), model("seldom", option(7)), model("new", option(8))))
+    world.step_seconds = {"often": 0.5, "seldom": 0.5}
+    world.warm("often", job_class=BACKGROUND)
+    for _ in range(10):
+        world.submit("often", BACKGROUND)
+        world.advance(1.0)
+    world.warm("seldom", job_class=BACKGROUND)
+    world.submit("new")
+    assert stopped(world, "often", "seldom") == ["seldom"]
+
+
+def test_R5_a_persons_wait_weighs_more_than_a_batch_jobs() -> None:
+    """Both cold, used once: people chat with one of them, a night's batch used the other, and later."""
+    models = (model("people", option(7)), model("nightly", option(7)), model("new", option(8)))
+    world = World(models, policy=Policy(hot_window_seconds=1.0))
+    world.warm("people")
+    world.warm("nightly", job_class=BATCH)
+    world.submit("new")
+    assert stopped(world, "people", "nightly") == ["nightly"]
+
+
+def test_R5_measured_load_times_replace_the_estimate() -> None:
+    """Both say 10 s; one of them took 30 s when it was loaded, and is spared."""
+    world = World((model("a", option(7)), model("b", option(7)), model("new", option(8))))
+    world.scheduler.state.load_seconds_by_key["b:gpu0/7/1/8192"] = 30.0
+    world.warm("b", "a", job_class=BACKGROUND)
+    world.scheduler.state.load_seconds_by_key["b:gpu0/7/1/8192"] = 30.0
+    world.submit("new")
+    assert stopped(world, "a", "b") == ["a"]
+
+
+def small_and_large() -> tuple[ModelSpec, ...]:
+    """Three small models that load fast, a large one that loads slowly."""
+    small = (model(name, option(3), load=2.0) for name in ("s1", "s2", "s3"))
+    return (*small, model("large", option(6), load=30.0), model("new", option(6)))
+
+
+@pytest.mark.parametrize("policy", [Policy(), LRU])
+def test_R3_nobody_goes_whom_the_sum_does_not_need(policy: Policy) -> None:
+    """6 GB are needed, 1 is free: two of the small ones are enough, whichever way victims are chosen."""
+    world = World(small_and_large(), policy=policy)
+    world.warm("s1", "s2", "s3", "large", job_class=BACKGROUND)
+    world.submit("new")
+    assert len(stopped(world, "s1", "s2", "s3", "large")) == 2
+
+
+def test_R5_the_cheapest_sum_goes_and_not_the_cheapest_models() -> None:
+    """One model of 20 s frees as much as three of 8 s each."""
+    small = (model(name, option(4), load=8.0) for name in ("s1", "s2", "s3"))
+    world = World((*small, model("one", option(12), load=20.0), model("new", option(12))), {"gpu0": 24.5})
+    world.warm("s1", "s2", "s3", "one", job_class=BACKGROUND)
+    world.submit("new")
+    assert stopped(world, "s1", "s2", "s3", "one") == ["one"]
+
+
+def test_R5_one_victim_over_two_cards_may_be_cheaper_than_one_on_each() -> None:
+    """The new model lacks memory on both cards."""
+    world = World(
+        (
+            model("left", option(6, device="gpu0"), load=9.0),
+            model("right", option(6, device="gpu1"), load=9.0),
+            model("both", spanning({"gpu0": 6, "gpu1": 6}), load=12.0),
+            model("new", spanning({"gpu0": 6, "gpu1": 6})),
+        ),
+        {"gpu0": 13.0, "gpu1": 13.0},
+    )
+    world.warm("both", "left", "right", job_class=BACKGROUND)
+    world.submit("new")
+    assert stopped(world, "left", "right", "both") == ["both"]
+
+
+def test_C1_a_hot_model_never_goes_for_being_cheap() -> None:
+    """The cold one loads in 50 s, the hot one in a second: the tier comes first, whatever the price."""
+    world = World((model("hot", option(7), load=1.0), model("cold", option(7), load=50.0), model("new", option(8))))
+    world.warm("cold", job_class=BACKGROUND)
+    world.warm("hot")
+    world.submit("new")
+    assert stopped(world, "hot", "cold") == ["cold"]
+
+
+def test_C1_one_hot_model_goes_rather_than_two() -> None:
+    """Nothing is cold: the fewest hot go, though the two are cheaper."""
+    models = (model("h1", option(4), load=1.0), model("h2", option(4), load=1.0), model("h3", option(8), load=50.0))
+    world = World((*models, model("new", option(8))))
+    world.warm("h1", "h2", "h3")
+    world.submit("new")
+    assert stopped(world, "h1", "h2", "h3") == ["h3"]
+
+
+def test_R5_the_prices_terms_stand_in_the_decision_log() -> None:
+    """Whoever asks why this one reads what it costs."""
+    world = World((model("old", option(12), load=20.0), model("new", option(12))))
+    world.warm("old", job_class=BACKGROUND)
+    world.submit("new")
+    figures = world.logged(LogEvent.EVICT)[0][1].figures
+    assert figures["reload_s"] == 20.0
+    assert figures["reuse"] == pytest.approx(1 - 2.718281828**-0.98, abs=0.02)
+    assert (figures["class_weight"], figures["drain_s"], figures["waiting_weight"]) == (1.0, 0.0, 4.0)
+    assert figures["price"] == pytest.approx(20.0 * 0.63, abs=0.4)
+
+
+def two_busy(policy: Policy = NO_TURNS) -> World:
+    """Two models with slots for a long and a short step; a step of `a` takes 30 s by experience, one of `b` 4 s."""
+    world = World((model("a", option(8, 2)), model("b", option(8, 2)), model("new", option(8))), policy=policy)
+    for name, seconds in (("a", 30.0), ("b", 4.0)):
+        world.step_seconds = {name: seconds}
+        world.warm(name, job_class=BACKGROUND)
+        world.submit(name, BACKGROUND)
+        world.advance(seconds + 1.0)
+    world.step_seconds = {}
+    return world
+
+
+def test_A6_the_victim_that_is_expected_to_drain_first_goes() -> None:
+    """Both are busy and load alike."""
+    world = two_busy()
+    world.submit("a", BACKGROUND)
+    world.submit("b", BACKGROUND)
+    world.submit("new")
+    assert (world.state("a"), world.state("b")) == ("ready", "draining")
+
+
+def test_A6_a_drain_past_its_estimate_is_thought_over_and_the_spared_victim_takes_work_again() -> None:
+    """What should have taken 4 s hangs. Meanwhile the other one's step is nearly over: it drains instead, once, and
+    the first serves its queue again."""
+    world = two_busy()
+    long = world.submit("a", BACKGROUND)
+    world.advance(12.0)
+    world.submit("b", BACKGROUND)
+    chat = world.submit("new")
+    queued = world.submit("b", BACKGROUND)
+    assert (world.state("a"), world.state("b")) == ("ready", "draining")
+    world.advance(7.9)
+    assert world.state("b") == "draining"
+    world.advance(4.0)
+    assert (world.state("a"), world.state("b")) == ("ready", "draining"), "12 s rest of a against 8 s that b is over"
+    world.advance(10.0)
+    assert (world.state("a"), world.state("b")) == ("draining", "ready")
+    assert world.granted_at(queued) is not None
+    world.finish(long)
+    world.advance(12.0)
+    assert world.granted_at(chat) is not None
+    assert world.stops("b") == []
+
+
+def test_A6_a_remade_plan_keeps_its_victim() -> None:
+    """The other one becomes the better choice while the first drains within its estimate: no change of mind."""
+    world = two_busy()
+    world.submit("a", BACKGROUND)
+    world.advance(25.0)
+    world.submit("b", BACKGROUND)
+    world.submit("new")
+    assert world.state("b") == "draining"
+    world.advance(3.0)
+    world.submit("new")
+    world.read(16.0, {"a": 8.0, "b": 8.0})
+    assert (world.state("a"), world.state("b")) == ("ready", "draining")
+
+
+def test_A6_an_idle_victim_goes_before_a_busy_one_that_is_cheaper() -> None:
+    """The busy one reloads in a second, the idle one in a minute."""
+    world = World((model("idle", option(7), load=50.0), model("busy", option(7), load=1.0), model("new", option(8))))
+    world.warm("idle", "busy", job_class=BACKGROUND)
+    world.submit("busy", BACKGROUND)
+    world.submit("new", CHAT)
+    assert stopped(world, "idle", "busy") == ["idle"]
