@@ -1,4 +1,5 @@
-"""`python -m sim`: run seeds, judge them, and say what broke. Exit code 1 on a violation, 2 for a bad argument.
+"""`python -m sim`: run seeds, judge them, and say what broke. Exit code 1 on a violation, 2 for a bad argument,
+130 when interrupted.
 
 Owns the command line of the fast runner and nothing else.
 """
@@ -6,30 +7,47 @@ Owns the command line of the fast runner and nothing else.
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from time import perf_counter
 
+from sim.many import Sums, run_all
 from sim.run import DEFAULT_EVENTS, Report, run_seed, shrink
 from sim.trace import Trace
+
+INTERRUPTED = 130  # as a shell has it
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for; the exit code."""
     asked = _parser().parse_args(arguments)
-    seeds = asked.seeds if asked.seeds is not None else [asked.seed]
-    broken = 0
-    for seed in seeds:
-        watchers = [Trace(_line)] if asked.trace and not asked.shrink else []
-        report = run_seed(seed, asked.events, watchers=watchers)
-        if report.violations and asked.shrink:
-            report = shrink(report, asked.events)
-            if asked.trace:
-                run_seed(seed, asked.events, scenario=report.scenario, watchers=[Trace(_line)])
-        broken += bool(report.violations)
-        for line in _lines(report, asked, alone=len(seeds) == 1):
-            _line(line)
-    if not asked.json and len(seeds) > 1:
-        _line(f"{len(seeds)} seeds, {broken} with violations")
-    return 1 if broken else 0
+    if asked.seeds is None:
+        return _run_alone(asked)
+    sums = Sums()
+    began = perf_counter()
+    try:
+        for report in run_all(asked.seeds, asked.events, shrinking=asked.shrink):
+            sums.add(report)
+            _tell(_lines(report, asked, alone=False))
+    except KeyboardInterrupt:
+        _say_at_side("interrupted")
+    sums.wall_seconds = perf_counter() - began
+    if not asked.json:
+        _tell(sums.lines())
+    if sums.runs < len(asked.seeds):
+        return INTERRUPTED
+    return 1 if sums.broken else 0
+
+
+def _run_alone(asked: argparse.Namespace) -> int:
+    """One seed, told line by line where that was asked for."""
+    watchers = [Trace(_line)] if asked.trace and not asked.shrink else []
+    report = run_seed(asked.seed, asked.events, watchers=watchers)
+    if report.violations and asked.shrink:
+        report = shrink(report, asked.events)
+        if asked.trace:
+            run_seed(asked.seed, asked.events, scenario=report.scenario, watchers=[Trace(_line)])
+    _tell(_lines(report, asked, alone=True))
+    return 1 if report.violations else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--events", type=_positive, default=DEFAULT_EVENTS, help="events in a run, before it is wound up"
     )
-    parser.add_argument("--trace", action="store_true", help="print what is heard and decided")
+    parser.add_argument("--trace", action="store_true", help="print what is heard and decided (one seed)")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller run that breaks the same rule")
     parser.add_argument("--json", action="store_true", help="one JSON object a run")
     return parser
@@ -78,8 +96,17 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _tell(lines: Iterable[str]) -> None:
+    for line in lines:
+        _line(line)
+
+
 def _line(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def _say_at_side(text: str) -> None:
+    sys.stderr.write(text + "\n")
 
 
 if __name__ == "__main__":

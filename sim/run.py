@@ -3,19 +3,22 @@
 Owns what a run reports. Must never swallow an error of the scheduler: it is a violation like any other.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from time import process_time
 
 from gridsched.core import invariants
 from gridsched.core.scheduler import Scheduler
 from sim.checkers import Violation, Watch
+from sim.coverage import Coverage
 from sim.faults import KINDS
 from sim.workload import Scenario, draw
 from sim.world import Steps, Watcher, World
 
 ENOUGH = 5  # violations, after which a run ends: what follows is mostly the same one again
 DEFAULT_EVENTS = 1500
-OWN_CHECKS_EVERY = 5  # steps
+OWN_CHECKS_EVERY = 25  # steps
 Make = Callable[[Scenario], Steps]
 
 
@@ -26,7 +29,8 @@ def with_scheduler(scenario: Scenario) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of one run. `events` is how many steps the scheduler made."""
+    """What came of one run. `events` is how many steps the scheduler made, `met` what of its tables was met how often,
+    `cpu_seconds` what it cost."""
 
     seed: int
     events: int
@@ -34,6 +38,8 @@ class Report:
     digest: str
     violations: tuple[Violation, ...]
     scenario: Scenario = field(repr=False)
+    met: Mapping[str, int] = field(default_factory=dict, repr=False)
+    cpu_seconds: float = field(default=0.0, compare=False)
 
     def as_json(self) -> dict[str, object]:
         """The public form."""
@@ -72,19 +78,23 @@ def run_seed(
 ) -> Report:
     """Run one seed, or a scenario in its place, and judge it. `own_checks`: by the scheduler's own invariants too."""
     scenario = scenario or draw(seed, KINDS)
+    began = process_time()
     watch = Watch()
+    coverage = Coverage(watch.book)
     scheduler = make(scenario)
-    everyone = (*watchers, watch, *([_Invariants(scheduler)] if own_checks else []))
+    everyone = (*watchers, coverage, watch, *([_Invariants(scheduler)] if own_checks else []))
     world = World(scenario, scheduler, everyone, stop_early=lambda: len(watch.found) >= ENOUGH)
     found = watch.found
     try:
-        world.run(events)
+        with coverage.counting_moves():
+            world.run(events)
         if not found:
             watch.finish()
     except Exception as error:  # noqa: BLE001 - whatever the scheduler raises is the finding
         found.append(Violation("crash", world.steps, world.now, f"{type(error).__name__}: {error}"))
     counts = {kind: count for kind, count in sorted(world.faults.counts.items()) if count}
-    return Report(seed, world.steps, counts, watch.digest, tuple(found), scenario)
+    seconds = process_time() - began
+    return Report(seed, world.steps, counts, watch.digest, tuple(found), scenario, Counter(coverage.met), seconds)
 
 
 def shrink(report: Report, events: int, make: Make = with_scheduler) -> Report:

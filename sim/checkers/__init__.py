@@ -4,7 +4,7 @@
 Nothing here imports the scheduler or its invariants.
 """
 
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Mapping
 
 from gridsched.core.commands import Command
 from gridsched.core.events import Event
@@ -16,9 +16,14 @@ from sim.checkers.memory import Memory
 from sim.checkers.order import Order
 from sim.checkers.relief import Relief
 from sim.checkers.slots import Slots
+from sim.checkers.standing import Standing
+from sim.checkers.stops import Stops
+from sim.checkers.wishes import Wishes
+from sim.digest import Digest
 
 __all__ = ["Book", "Violation", "Watch"]
-FAMILIES: tuple[type[Checker], ...] = (Slots, Order, Relief, Memory, Loads)
+FAMILIES: tuple[type[Checker], ...] = (Jobs, Slots, Order, Relief, Memory, Loads, Stops, Standing, Wishes)
+Calls = dict[type, tuple[Callable[..., None], ...]]
 
 
 class Watch:
@@ -27,31 +32,47 @@ class Watch:
     def __init__(self) -> None:
         self.book = Book()
         self.found: list[Violation] = []
-        self.steps = 0
-        self._jobs = Jobs(self.book, self.found)
-        self._checkers: tuple[Checker, ...] = (self._jobs, *(family(self.book, self.found) for family in FAMILIES))
-        self._digest = sha256()
+        self._checkers = [family(self.book, self.found) for family in FAMILIES]
+        self._hears = _by_type(one.hears() for one in self._checkers)
+        self._judges = _by_type(one.judges() for one in self._checkers)
+        self._settled = [one.settled for one in self._checkers if type(one).settled is not Checker.settled]
+        self._digest = Digest()
 
     def saw(self, event: Event, commands: tuple[Command, ...], now: float) -> None:
         """One step has been made."""
-        self.steps += 1
-        self._digest.update(repr((now, event, commands)).encode())
-        self.book.hear(event, now)
-        for checker in self._checkers:
-            checker.step = self.steps
-            checker.heard(event)
+        book = self.book
+        self._digest.add(event, commands, now)
+        book.hear(event, now)
+        for hear in self._hears.get(type(event), ()):
+            hear(event)
         for command in commands:
-            for checker in self._checkers:
-                checker.decided(command)
-            self.book.note(command)
-        for checker in self._checkers:
-            checker.settled()
+            for judge in self._judges.get(type(command), ()):
+                judge(command)
+            book.note(command)
+        waits = [(name, line, book.open_instance(name)) for name, line in book.lines.items()]
+        for settle in self._settled:
+            settle(waits)
 
     def finish(self) -> None:
         """The world has been healed for long."""
-        self._jobs.unfinished()
+        for one in self._checkers:
+            one.unfinished()
+
+    @property
+    def steps(self) -> int:
+        """How many steps were seen."""
+        return self.book.step
 
     @property
     def digest(self) -> str:
         """The same for the same events, commands and times."""
-        return self._digest.hexdigest()[:16]
+        return self._digest.text()
+
+
+def _by_type(tables: Iterable[Mapping[type, Callable[..., None]]]) -> Calls:
+    """All that is to be called for a type, in the order of the checkers."""
+    calls: Calls = {}
+    for table in tables:
+        for kind, call in table.items():
+            calls[kind] = (*calls.get(kind, ()), call)
+    return calls

@@ -3,11 +3,12 @@
 Owns the shape of a violation and of a checker. A checker must never look into the scheduler.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gridsched.core.commands import Command
-from gridsched.core.events import Event
-from sim.checkers.book import Book
+from gridsched.core.ids import ModelName
+from sim.checkers.facts import Facts
+from sim.checkers.notes import InstanceNote, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +24,32 @@ class Violation:
         return f"{self.rule} at {self.at:.3f}s (step {self.step}): {self.what}"
 
 
-class Checker:
-    """One family of rules. `heard` is called when the book knows the event, `decided` for each command before the book
-    notes it, `settled` when the step is over."""
+Waits = list[tuple[ModelName, Line, InstanceNote | None]]
+"""Who waits at the end of a step: the name, its line, and the process that could serve it."""
 
-    def __init__(self, book: Book, found: list[Violation]) -> None:
+
+class Checker:
+    """One family of rules. What `hears` names is called when the book knows the event, what `judges` names for each
+    command before the book notes it, `settled` when the step is over and `unfinished` when the run is."""
+
+    def __init__(self, book: Facts, found: list[Violation]) -> None:
         self.book = book
-        self.step = 0
         self._found = found
 
-    def heard(self, event: Event) -> None:
-        """An event has come."""
+    def hears(self) -> Mapping[type, Callable[..., None]]:
+        """What is called for which event."""
+        return {}
 
-    def decided(self, command: Command) -> None:
-        """A command is about to be noted."""
+    def judges(self) -> Mapping[type, Callable[..., None]]:
+        """What is called for which command."""
+        return {}
 
-    def settled(self) -> None:
+    def settled(self, waits: Waits) -> None:
         """The step is over."""
+
+    def unfinished(self) -> None:
+        """The world has been healed for long, and everything must have come to its end."""
 
     def broken(self, rule: str, what: str) -> None:
         """Report a violation."""
-        self._found.append(Violation(rule, self.step, self.book.now, what))
+        self._found.append(Violation(rule, self.book.step, self.book.now, what))

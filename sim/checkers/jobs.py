@@ -1,10 +1,14 @@
 """Every job ends exactly once, and waits no longer than it may (S9)."""
 
-from gridsched.core.commands import Command, GrantStep, RejectionCode, RejectJob
-from gridsched.core.events import Event, JobSubmitted
+import heapq
+from collections.abc import Callable, Mapping
+
+from gridsched.core.commands import GrantStep, RejectionCode, RejectJob
+from gridsched.core.events import JobSubmitted, PolicyChanged
 from gridsched.core.ids import JobId
-from sim.checkers.book import JobNote
-from sim.checkers.checker import Checker
+from sim.checkers.checker import Checker, Violation, Waits
+from sim.checkers.facts import Facts
+from sim.checkers.notes import JobNote
 
 SLACK_SECONDS = 0.01  # a timer may ring while other news of the same moment are being heard
 
@@ -12,25 +16,47 @@ SLACK_SECONDS = 0.01  # a timer may ring while other news of the same moment are
 class Jobs(Checker):
     """Answers go to living jobs only, one at a time, and refusals have the reason they name."""
 
-    def heard(self, event: Event) -> None:
-        """A job's number is never used twice: that is the world's duty, and trusted here."""
-        if isinstance(event, JobSubmitted) and event.job.id in self.book.closed:
-            self.broken("S7", f"job {event.job.id} is submitted twice")
+    def __init__(self, book: Facts, found: list[Violation]) -> None:
+        super().__init__(book, found)
+        self._limits: list[tuple[float, JobId]] = []
 
-    def decided(self, command: Command) -> None:
-        """Judge an answer."""
-        if isinstance(command, GrantStep):
-            self._judge_answer(command.grant.job_id, "granted")
-        elif isinstance(command, RejectJob):
-            note = self._judge_answer(command.job_id, f"rejected ({command.rejection.code.value})")
-            if note is not None:
-                self._judge_reason(note, command)
+    def hears(self) -> Mapping[type, Callable[..., None]]:
+        """Arrivals, and what changes how long they may wait."""
+        return {JobSubmitted: self._submitted, PolicyChanged: self._remember_limits}
+
+    def judges(self) -> Mapping[type, Callable[..., None]]:
+        """Answers."""
+        return {GrantStep: self._judge_grant, RejectJob: self._judge_rejection}
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        """A job's number is never used twice: that is the world's duty, and trusted here."""
+        if event.job.id in self.book.closed:
+            self.broken("S7", f"job {event.job.id} is submitted twice")
+        self._remember_limit(self.book.jobs[event.job.id])
+
+    def _remember_limits(self, event: object) -> None:
+        del event
+        self._limits.clear()
+        for note in self.book.waiting():
+            self._remember_limit(note)
+
+    def _remember_limit(self, note: JobNote) -> None:
+        limit = self._limit(note)
+        if limit is not None:
+            heapq.heappush(self._limits, (note.arrived_at + limit + SLACK_SECONDS, note.job.id))
+
+    def _judge_grant(self, command: GrantStep) -> None:
+        self._judge_answer(command.grant.job_id, "granted")
+
+    def _judge_rejection(self, command: RejectJob) -> None:
+        note = self._judge_answer(command.job_id, f"rejected ({command.rejection.code.value})")
+        if note is not None:
+            self._judge_reason(note, command)
 
     def _judge_answer(self, job_id: JobId, what: str) -> JobNote | None:
         note = self.book.jobs.get(job_id)
         if note is None:
-            how = self.book.closed[job_id].ended if job_id in self.book.closed else "unknown"
-            self.broken("S7", f"job {job_id} is {what} although it is over ({how})")
+            self.broken("S7", f"job {job_id} is {what} although it is over ({self.book.closed.get(job_id, 'unknown')})")
         elif note.grant is not None:
             self.broken("S7", f"job {job_id} is {what} although grant {note.grant.id} of it is outstanding")
         return note
@@ -48,51 +74,53 @@ class Jobs(Checker):
 
     def _holds(self, note: JobNote, code: RejectionCode) -> bool:
         """Whether the reason may be true, as far as a stranger can tell."""
+        book = self.book
+        names = book.models_for(note)
         match code:
             case RejectionCode.MODEL_NOT_FOUND:
-                return note.job.model not in self.book.models
+                return not any(name in book.models for name in names)
             case RejectionCode.NOT_RESIDENT:
                 return note.job.warm_only or note.job.no_evict
             case RejectionCode.DRAINING:
-                return self.book.draining
+                return book.draining
             case RejectionCode.UPSTREAM_ERROR:
                 return note.deaths > 0
             case RejectionCode.MODEL_FAILED:
-                return note.job.model in self.book.failed_at
+                return any(name in book.failed_at for name in names)
             case _:
                 return True
 
-    def settled(self) -> None:
+    def settled(self, waits: Waits) -> None:
         """Nobody has waited longer than they may, and no queue is longer than it may be."""
-        lengths: dict[int, int] = {}
-        for note in self.book.waiting():
-            if self.book.draining:
+        book = self.book
+        if book.draining and waits:
+            for note in book.waiting():
                 self.broken("P8", f"job {note.job.id} still waits although the server drains")
-            limit = self._limit(note)
-            waited = self.book.now - note.arrived_at
-            if limit is not None and note.first_granted_at is None and waited > limit + SLACK_SECONDS:
-                self.broken("S9", f"job {note.job.id} waits {waited:.3f}s, its limit is {limit}")
-            if note.first_granted_at is None:
-                lengths[note.job.job_class] = lengths.get(note.job.job_class, 0) + 1
-        for job_class, queue in self.book.policy.queues.items():
-            if lengths.get(job_class, 0) > queue.max_length:
-                self.broken(
-                    "S9", f"the {job_class.label} queue has {lengths[job_class]} jobs, {queue.max_length} may wait"
-                )
+        while self._limits and self._limits[0][0] < book.now:
+            late = book.jobs.get(heapq.heappop(self._limits)[1])
+            if late is not None and late.first_granted_at is None:
+                waited = book.now - late.arrived_at
+                self.broken("S9", f"job {late.job.id} waits {waited:.3f}s, its limit is {self._limit(late)}")
+        for job_class, queue in book.policy.queues.items():
+            if book.unserved[job_class] > queue.max_length:
+                length = book.unserved[job_class]
+                self.broken("S9", f"the {job_class.label} queue has {length} jobs, {queue.max_length} may wait")
 
     def _limit(self, note: JobNote) -> float | None:
         """The job's own longest wait and its class's, whichever is shorter."""
-        limits = (note.job.max_wait_seconds, self.book.policy.queues[note.job.job_class].max_wait_seconds)
-        return min((limit for limit in limits if limit is not None), default=None)
+        own, of_class = note.job.max_wait_seconds, self.book.policy.queues[note.job_class].max_wait_seconds
+        if own is None or of_class is None:
+            return of_class if own is None else own
+        return min(own, of_class)
 
     def unfinished(self) -> None:
-        """Called when the world has been healed for long: every job must have ended."""
+        """Every job must have ended, and every slot be given back."""
         for note in self.book.jobs.values():
             state = f"holds grant {note.grant.id}" if note.grant else "waits"
-            what = f"{note.job.job_class.label} job {note.job.id} for {note.job.model} {state} and never ends"
+            what = f"{note.job_class.label} job {note.job.id} for {note.model} {state} and never ends"
             self.broken("liveness", what)
         for instance in self.book.living():
             if instance.slots:
-                self.broken("liveness", f"instance {instance.start.instance_id} has slots that are never given back")
+                self.broken("liveness", f"instance {instance.id} has slots that are never given back")
             if instance.state == "starting":
-                self.broken("liveness", f"instance {instance.start.instance_id} is for ever starting")
+                self.broken("liveness", f"instance {instance.id} is for ever starting")

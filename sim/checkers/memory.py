@@ -1,9 +1,11 @@
 """L1 and L3: no decision to load takes more than is usable, whatever the scheduler believes."""
 
-from gridsched.core.commands import Command, StartInstance
+from collections.abc import Callable, Mapping
+
+from gridsched.core.commands import StartInstance
 from gridsched.core.ids import DeviceName
-from sim.checkers.book import LONG_AGO
 from sim.checkers.checker import Checker
+from sim.checkers.notes import LONG_AGO, InstanceNote
 
 FREEZE_SECONDS = 10.0  # L3: so long after a stop, what others hold may be taken as it was before
 
@@ -11,10 +13,11 @@ FREEZE_SECONDS = 10.0  # L3: so long after a stop, what others hold may be taken
 class Memory(Checker):
     """At every start: what is reserved and what is asked for, against what the last reading leaves us."""
 
-    def decided(self, command: Command) -> None:
-        """Judge a start."""
-        if not isinstance(command, StartInstance):
-            return
+    def judges(self) -> Mapping[type, Callable[..., None]]:
+        """Starts."""
+        return {StartInstance: self._judge_start}
+
+    def _judge_start(self, command: StartInstance) -> None:
         spec = self.book.models.get(command.model)
         if command.instance_id in self.book.instances:
             self.broken("L1", f"instance {command.instance_id} is started twice")
@@ -28,8 +31,8 @@ class Memory(Checker):
         if spec is None or read is None:
             self.broken("L1", f"{command.model} is started on {device}, of which nothing is known")
             return
-        here = [one for one in self.book.instances.values() if device in one.start.option.devices]
-        reserved = sum(self._least(one.needs(device), one.held.get(device), served=one.served) for one in here)
+        here = [one for one in self.book.instances.values() if device in one.devices]
+        reserved = sum(self._least(one, device) for one in here)
         ours = sum(max(one.held.get(device, 0), one.needs(device) if one.state == "exited" else 0) for one in here)
         frozen = self.book.read_at[device] < self.book.stop_at.get(device, LONG_AGO) + FREEZE_SECONDS
         external = 0 if frozen else max(0, read.used_bytes - ours)
@@ -38,15 +41,14 @@ class Memory(Checker):
             sums = f"{reserved} reserved + {need} needed > {usable} usable"
             self.broken("L1", f"{command.model} is started on {device} although {sums}")
         untaken = sum(
-            max(0, self._least(one.needs(device), one.held.get(device), served=one.served) - one.held.get(device, 0))
-            for one in here
-            if one.state != "exited"
+            max(0, self._least(one, device) - one.held.get(device, 0)) for one in here if one.state != "exited"
         )
         free = read.total_bytes - read.used_bytes - untaken
         if need > free:
             self.broken("L3", f"{command.model} needs {need} on {device}, {free} are free and not promised")
 
     @staticmethod
-    def _least(need: int, held: int | None, *, served: bool) -> int:
+    def _least(one: InstanceNote, device: DeviceName) -> int:
         """The least that may stand for a process: its estimate, or what it holds once it has served (L2)."""
-        return min(need, held) if served and held is not None else need
+        need, held = one.needs(device), one.held.get(device)
+        return min(need, held) if one.served and held is not None else need

@@ -1,0 +1,122 @@
+"""What the book notes of a job, a grant, a process, a lease and a person's wish.
+
+Owns the records and the questions that one of them answers alone. Written without a look at the scheduler's own.
+"""
+
+from dataclasses import dataclass, field
+
+from gridsched.core.commands import StartInstance
+from gridsched.core.events import LeaseAsked, LeaseReleased, LoadAsked, PinAsked, UnloadAsked
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.job import Job, JobClass
+
+LONG_AGO = float("-inf")
+Wish = LoadAsked | UnloadAsked | PinAsked | LeaseAsked | LeaseReleased
+
+
+@dataclass(slots=True, eq=False)
+class JobNote:
+    """A job from its arrival to its end. `progress_at`: the later of its arrival and the end of its last step that was
+    done; one whose engine died was no progress, the job is run again at its old place (P5). `ahead` is how many jobs of
+    its key and class lived when it came, `passed` how often each other key was served before it since (S2)."""
+
+    job: Job
+    arrived_at: float
+    progress_at: float
+    low: bool
+    job_class: JobClass
+    model: ModelName
+    steps_done: int = 0
+    deaths: int = 0
+    aborts: int = 0
+    grant: "GrantNote | None" = None
+    first_granted_at: float | None = None
+    ended: str = ""
+    ahead: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class GrantNote:
+    """A grant until its slot is free again. `over`: its job has ended or gone on, only the slot is still taken.
+    `stood` is how long it stood paused in all, in seconds (S10); `answered`, that a byte of an answer was sent."""
+
+    id: GrantId
+    job: JobNote
+    instance: "InstanceNote"
+    step: int
+    at: float
+    over: bool = False
+    over_at: float = LONG_AGO
+    stalled: bool = False
+    answered: bool = False
+    abort_asked: bool = False
+    stood: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class InstanceNote:
+    """A process from its start until its memory is back. `for_class`: the highest class that waited for it then.
+    `ttl` is what its last jobs asked for it to be kept (R6).
+    `need` is what was to be reserved for it, `held` what the last reading of each device says it holds. `chats` are
+    grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it stands
+    still, `stood` for how long it has in all (S10)."""
+
+    id: InstanceId
+    start: StartInstance
+    started_at: float
+    for_class: JobClass | None
+    need: dict[DeviceName, int]
+    model: ModelName
+    devices: tuple[DeviceName, ...]
+    parallel: int
+    state: str = "starting"  # starting, ready, stopping, exited
+    ready_at: float = LONG_AGO
+    stopped_at: float = LONG_AGO
+    served: bool = False
+    suspect: bool = False
+    forced: bool = False
+    used_at: float = LONG_AGO
+    ttl: float | None = None
+    chatted_at: float = LONG_AGO
+    probed_at: float = LONG_AGO
+    paused_at: float | None = None
+    stood: float = 0.0
+    chats: int = 0
+    over: int = 0
+    slots: dict[GrantId, GrantNote] = field(default_factory=dict)
+    held: dict[DeviceName, int] = field(default_factory=dict)
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that nobody holds."""
+        return self.parallel - len(self.slots)
+
+    def needs(self, device: DeviceName) -> int:
+        """What was reserved for it on a device."""
+        return self.need.get(device, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Those who wait for one name, a model's or a family's, and how many of them are chats."""
+
+    jobs: dict[JobId, JobNote] = field(default_factory=dict)
+    chats: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class LeaseNote:
+    """Somebody's device (R8). `held_at` is None until that was answered."""
+
+    asked: LeaseAsked
+    asked_at: float
+    held_at: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class WishNote:
+    """A person's wish that is not answered yet."""
+
+    wish: Wish
+    asked_at: float

@@ -1,0 +1,64 @@
+"""R7 and R8: persons' wishes are answered once and truly, pins come back, and a leased device is nobody else's."""
+
+from collections.abc import Callable, Mapping
+
+from gridsched.core.commands import AnswerRequest, GrantStep, StartInstance
+from gridsched.core.events import LeaseAsked, LoadAsked, UnloadAsked
+from sim.checkers.checker import Checker
+from sim.checkers.notes import WishNote
+
+
+class Wishes(Checker):
+    """Answers, leases and pins."""
+
+    def judges(self) -> Mapping[type, Callable[..., None]]:
+        """Answers, and what must not happen on a leased device."""
+        return {AnswerRequest: self._judge_answer, StartInstance: self._judge_start, GrantStep: self._judge_grant}
+
+    def _judge_answer(self, command: AnswerRequest) -> None:
+        note = self.book.wishes.get(command.request)
+        if note is None:
+            how = "again" if command.request in self.book.answered else "which nobody has made"
+            self.broken("R7", f"wish {command.request} is answered {how}")
+        elif command.rejection is None:
+            self._judge_done(note)
+        elif not command.rejection.message:
+            self.broken("R7", f"wish {command.request} is refused without a word")
+
+    def _judge_done(self, note: WishNote) -> None:
+        """What is said to be done must be so."""
+        book, wish = self.book, note.wish
+        if isinstance(wish, LoadAsked) and book.open_instance(wish.model) is None:
+            self.broken("R7", f"{wish.model} is said to be loaded and is not")
+        if isinstance(wish, UnloadAsked):
+            old = [one for one in book.of_model.get(wish.model, ()) if one.started_at <= note.asked_at]
+            if old:
+                self.broken("R7", f"{wish.model} is said to be gone and instance {old[0].id} is {old[0].state}")
+        if isinstance(wish, LeaseAsked):
+            there = [one for one in book.living() if wish.device in one.devices and not book.lost(one)]
+            if there:
+                self.broken("R8", f"{wish.device} is said to be held and instance {there[0].id} is {there[0].state}")
+
+    def _judge_start(self, command: StartInstance) -> None:
+        for device in command.option.devices:
+            if device in self.book.leases:
+                self.broken("R8", f"{command.model} is started on {device}, which is leased")
+
+    def _judge_grant(self, command: GrantStep) -> None:
+        if not self.book.leases:
+            return
+        one = self.book.instances.get(command.grant.instance_id)
+        for device in one.devices if one is not None else ():
+            lease = self.book.leases.get(device)
+            if one is not None and lease is not None and (lease.held_at is not None or one.ready_at < lease.asked_at):
+                self.broken("R8", f"job {command.grant.job_id} is granted a slot on {device}, which is leased")
+
+    # --- at the end ---------------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> None:
+        """Every wish is answered, every lease over."""
+        book = self.book
+        for note in book.wishes.values():
+            self.broken("liveness", f"{note.wish} is never answered")
+        for device in book.leases:
+            self.broken("liveness", f"the lease of {device} never ends")
