@@ -54,6 +54,7 @@ def _instance(view: InstanceView, at: float) -> Mapping[str, object]:
         "devices": view.devices,
         "ctx_size": view.ctx_size,
         "slots": {"total": view.parallel, "busy": view.slots_busy},
+        "paused": view.paused,
         "estimated_bytes": view.estimated_bytes,
         "measured_bytes": view.measured_bytes,
         "since_s": round(at - view.since_seconds, 3),

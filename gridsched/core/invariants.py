@@ -53,6 +53,9 @@ def inv_2_slots(state: State) -> None:
         low = sum(1 for entry in item.grants.values() if not entry.record.chat)
         if len(item.grants) > item.option.parallel or (chats, low) != (item.chats, item.low):
             _broken(state, 2, f"instance {item.id}: {len(item.grants)} steps, counted {chats}+{low}", instance=item.id)
+    for entry in state.grants.values():
+        if entry.lives_on and (not entry.over or entry.record.grant_id == entry.id):
+            _broken(state, 2, f"grant {entry.id} is over for its job and runs it", job=entry.record.job.id)
     if outstanding != len(state.grants):
         _broken(state, 2, f"{len(state.grants)} grants are outstanding, {outstanding} are on instances")
 
@@ -202,6 +205,20 @@ def inv_13_claims_are_disjoint(state: State) -> None:
             _broken(state, 13, f"plans claim {claimed} bytes of {name}, {book.free_bytes + leaving} will be free")
 
 
+def inv_14_what_stands_is_needed_by_nobody(state: State) -> None:
+    """S10: a process that stands serves low steps and nothing else, none of them over or being taken away, and stands
+    for a chat that generates on a device of it."""
+    for item in state.instances.values():
+        if not item.paused:
+            continue
+        steps = item.grants.values()
+        only_low = bool(steps) and not any(step.record.chat or step.over or step.aborting for step in steps)
+        if item.state is not InstanceState.READY or state.draining or item.model.queue.chats or not only_low:
+            _broken(state, 14, f"instance {item.id} stands and is needed", instance=item.id)
+        if not any(mode.chats_running for mode in item.modes):
+            _broken(state, 14, f"instance {item.id} stands for nobody", instance=item.id)
+
+
 def _leaves(state: State, plans: list[Plan], instance_id: InstanceId) -> bool:
     item: Instance = state.instances[instance_id]
     victim = any(item is other for plan in plans for other in plan.victims)
@@ -222,5 +239,6 @@ INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_11_loads,
     inv_12_drains_are_for_somebody,
     inv_13_claims_are_disjoint,
+    inv_14_what_stands_is_needed_by_nobody,
 )
 """In the order of their numbers."""

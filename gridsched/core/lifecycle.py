@@ -6,7 +6,7 @@ A stop is refused here while a step is in flight (INV-1), whoever asks.
 
 from math import inf
 
-from gridsched.core import admission, waiting
+from gridsched.core import admission, pause, waiting
 from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, StartInstance, StopInstance
 from gridsched.core.errors import InvariantViolation
 from gridsched.core.events import DeviceRead, Failure, FailureCause
@@ -25,6 +25,8 @@ LONGEST_BACKOFF_SECONDS = 900.0
 
 
 def _move(state: State, instance: Instance, move: InstanceMove) -> None:
+    if instance.paused:
+        pause.resume(state, instance, move.value)
     instance.state = moved(INSTANCE_MOVES, instance.state, move)
     instance.since = state.now
     state.touch(instance.model)

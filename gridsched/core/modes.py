@@ -48,13 +48,15 @@ class DeviceMode:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One relief turn: the devices it is charged to, and how many of its steps are still under way."""
+    """One relief turn: the devices it is charged to, how many of its steps are still under way, and how long they stood
+    in pauses, which is not charged (S10)."""
 
     instance_id: InstanceId
     modes: tuple[DeviceMode, ...]
     began_at: float
     steps: int
     outstanding: int
+    stood_seconds: float = 0.0
 
     def step_over(self, now: float, share: float) -> bool:
         """A step of the turn has really ended. The last one ends the turn: after a length of d the next waits
@@ -62,8 +64,12 @@ class Turn:
         self.outstanding -= 1
         if self.outstanding:
             return False
-        pause_seconds = (now - self.began_at) * (1.0 / share - 1.0)
+        pause_seconds = self.seconds(now) * (1.0 / share - 1.0)
         for mode in self.modes:
             mode.turn = None
             mode.next_turn_at = now + pause_seconds
         return True
+
+    def seconds(self, now: float) -> float:
+        """How long it has run, without pauses."""
+        return now - self.began_at - self.stood_seconds

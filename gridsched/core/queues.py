@@ -30,7 +30,8 @@ class JobRecord:
     """A living job. `place` is where it stands (seconds); `number` orders equal places.
 
     `step` is the one it waits for or runs, from 1. `deadline` is when its wait is over (S9), inf for never.
-    `aborted_loads` counts the loads begun for it that a chat took away (L6c).
+    `aborted_loads` counts the loads begun for it that a chat took away (L6c), `aborts` the steps of it (S11).
+    `lost_seconds` is how long steps ran that came to nothing (P5, S11): that was no waiting.
     """
 
     job: Job
@@ -42,6 +43,8 @@ class JobRecord:
     grant_id: GrantId | None = None
     ran_again: bool = False
     aborted_loads: int = 0
+    aborts: int = 0
+    lost_seconds: float = 0.0
     deadline: float = inf
 
     @property

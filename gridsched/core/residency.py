@@ -24,7 +24,12 @@ READY = InstanceState.READY
 @dataclass(slots=True, eq=False)
 class GrantRecord:
     """One step on one slot. `turn` is the relief turn it belongs to; `lawful`, that S4 allowed it (INV-7); `over` once
-    its job has ended before it, and then the engine has until `settle_by` to be done with it (S8)."""
+    its job is done with it before the engine is, and then the engine has until `settle_by` (S8): `lives_on` where that
+    job waits or runs again (S11).
+
+    `stood_seconds` is how long it stood in pauses that are over (S10). `answered`: a byte of an answer has been sent;
+    `aborting`: it was asked to go for a chat and has not ended yet (S11).
+    """
 
     id: GrantId
     record: JobRecord
@@ -33,7 +38,11 @@ class GrantRecord:
     turn: Turn | None = None
     lawful: bool = True
     over: bool = False
+    lives_on: bool = False
     settle_by: float = inf
+    stood_seconds: float = 0.0
+    answered: bool = False
+    aborting: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +54,7 @@ class Instance:
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
     `drain_until` is when its drain should be over (A6).
+    `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
     `relief_at` and `wake_at` are when time alone could give it a relief turn, and change anything about it; refreshed
     whenever its slots, its queue or a mode changes.
     """
@@ -73,6 +83,9 @@ class Instance:
     release_by: float = inf
     settle_by: float = inf
     drain_until: float = -inf
+    paused: bool = False
+    paused_at: float = -inf
+    awake_until: float = -inf
     relief_at: float = inf
     wake_at: float = inf
     devices: tuple[DeviceName, ...] = field(init=False)

@@ -11,10 +11,11 @@ waiting jobs are never walked, and planning runs only where some job needs a loa
 from collections.abc import Callable
 from math import inf
 
-from gridsched.core import admission, lifecycle, planning, relief, serving, views, waiting
+from gridsched.core import aborts, admission, lifecycle, pause, planning, relief, serving, views, waiting
 from gridsched.core.commands import ArmTimer, Command, LogEvent
 from gridsched.core.errors import IllegalMove
 from gridsched.core.events import (
+    AnswerBegan,
     DeviceRead,
     DevicesChanged,
     DrainBegan,
@@ -28,6 +29,7 @@ from gridsched.core.events import (
     MemoryReleased,
     ModelsChanged,
     PolicyChanged,
+    ProbeDue,
     SlotSettled,
     StepEnded,
     TimerFired,
@@ -59,16 +61,19 @@ class Scheduler:
         self._state = State(policy or Policy())
         self._check_invariants = check_invariants
         self._wake_at = inf
+        self._look_after_steps(self._state.policy)
         self._handlers: dict[type, Callable[..., None]] = {
             JobSubmitted: self._job_submitted,
             JobAbandoned: self._job_abandoned,
             GrantReturned: self._grant_returned,
             StepEnded: self._step_ended,
+            AnswerBegan: self._answer_began,
             JobEnded: self._job_ended,
             SlotSettled: self._slot_settled,
             InstanceReady: self._instance_ready,
             InstanceExited: self._instance_exited,
             MemoryReleased: self._memory_released,
+            ProbeDue: self._probe_due,
             DeviceRead: self._device_read,
             DevicesChanged: self._devices_changed,
             ModelsChanged: self._models_changed,
@@ -96,6 +101,8 @@ class Scheduler:
         if state.entered:
             self._remember_deadlines()
         wake_at = self._next_wake()
+        if self._steps_are_watched:
+            wake_at = min(wake_at, aborts.review(state), pause.review(state))
         if wake_at != self._wake_at:
             self._wake_at = wake_at
             state.out.append(ArmTimer(None if wake_at == inf else wake_at))
@@ -131,6 +138,10 @@ class Scheduler:
     def state(self) -> State:
         """For the invariants and for tests: to be looked at, never to be changed."""
         return self._state
+
+    def _look_after_steps(self, policy: Policy) -> None:
+        """Whether running steps may be paused or taken away at all; if not, no event pays for the question."""
+        self._steps_are_watched = policy.background_pause or policy.abort_after_seconds is not None
 
     # --- inside a step ------------------------------------------------------------------------------------------
 
@@ -207,7 +218,7 @@ class Scheduler:
             if longest_seconds is None or (of_class_seconds is not None and of_class_seconds < longest_seconds):
                 longest_seconds = of_class_seconds
             if longest_seconds is not None:
-                record.deadline = record.place + longest_seconds
+                record.deadline = record.place + longest_seconds + record.lost_seconds
                 state.deadlines.push(record, waiting_jobs)
         state.entered.clear()
 
@@ -286,16 +297,18 @@ class Scheduler:
         instance = entry.instance
         self._say_end(LogEvent.STEP, entry, outcome)
         serving.note_outcome(state, instance, outcome)
-        record = serving.end_step(state, entry)
+        record = serving.end_step(state, entry, settled=event.settled or instance.exited)
         model = instance.model
         if outcome.kind is DONE and record.step < record.job.steps:
             record.step += 1
             record.place = state.now
             state.last_number += 1
             record.number = state.last_number
+            record.lost_seconds = 0.0
             again = False
-        elif outcome.kind is OutcomeKind.ENGINE_DIED and not outcome.answered and not record.ran_again:
-            record.ran_again = again = True
+        elif _runs_again(record, outcome):
+            record.lost_seconds += state.now - entry.granted_at
+            again = True
         else:
             refusal = admission.upstream_error(record, outcome, instance.failure)
             waiting.reject_between(state, record, refusal, "P5")
@@ -311,6 +324,11 @@ class Scheduler:
             waiting.reject_between(state, record, admission.model_failed(model, state.now), "L6d")
         else:
             waiting.enter(state, record, model, at_old_place=at_old_place)
+
+    def _answer_began(self, event: AnswerBegan) -> None:
+        entry = self._state.grants.get(event.grant_id)
+        if entry is not None:  # else its end has crossed this
+            aborts.answer_began(entry)
 
     def _job_ended(self, event: JobEnded) -> None:
         state = self._state
@@ -329,7 +347,7 @@ class Scheduler:
 
     def _say_end(self, event: LogEvent, entry: GrantRecord, outcome: Outcome) -> None:
         state = self._state
-        seconds = state.now - entry.granted_at
+        seconds = state.now - entry.granted_at - pause.stood_seconds(state, entry)
         figures: dict[str, object] = {
             "ms": serving.in_ms(seconds),
             "status": outcome.status,
@@ -376,6 +394,11 @@ class Scheduler:
         instance = self._instance(event.instance_id)
         self._lawfully(lifecycle.memory_released, instance)
 
+    def _probe_due(self, event: ProbeDue) -> None:
+        instance = self._state.instances.get(event.instance_id)
+        if instance is not None:  # else it has ended meanwhile
+            pause.keep_awake(self._state, instance)
+
     def _lawfully(self, move: Callable[[State, Instance], None], instance: Instance) -> None:
         """Make a move, and add the instance's story where the tables do not allow it."""
         try:
@@ -413,6 +436,8 @@ class Scheduler:
     def _policy_changed(self, event: PolicyChanged) -> None:
         state = self._state
         state.policy = event.policy
+        self._look_after_steps(event.policy)
+        pause.review(state)
         waiting_jobs = [record for model in state.waiting_models.values() for record in model.queue]
         state.deadlines.rebuild(())
         state.entered.extend(waiting_jobs)
@@ -436,6 +461,16 @@ class Scheduler:
 
     def _timer_fired(self, event: TimerFired) -> None:
         """Time takes effect in every step whose moment has come, not only in this one."""
+
+
+def _runs_again(record: JobRecord, outcome: Outcome) -> bool:
+    """Whether a step that came to nothing is begun anew: taken away for a chat (S11), or its engine died, once (P5)."""
+    if outcome.answered:
+        return False
+    if outcome.kind is OutcomeKind.ENGINE_DIED and not record.ran_again:
+        record.ran_again = True
+        return True
+    return outcome.kind is OutcomeKind.ABORTED
 
 
 def _refresh(state: State, instance: Instance) -> None:

@@ -6,7 +6,7 @@ marks the state for planning.
 
 from math import inf
 
-from gridsched.core import lifecycle
+from gridsched.core import lifecycle, pause
 from gridsched.core.commands import Grant, GrantStep, LogEvent
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.modes import DeviceMode, Turn
@@ -96,6 +96,8 @@ def grant(
     state.grants[grant_id] = instance.grants[grant_id] = entry
     state.counts[job.job_class].running += 1
     if record.chat:
+        if instance.paused:
+            pause.resume(state, instance, "a chat is served")
         instance.chats += 1
         for mode in instance.modes:
             mode.chats_running += 1
@@ -127,15 +129,22 @@ def end_job(state: State, entry: GrantRecord, move: JobMove) -> None:
     if move is END or move is RETURN:
         free_slot(state, entry)
     else:
-        entry.over = True
-        entry.settle_by = state.now + state.policy.settle_limit_seconds
-        entry.instance.settle_by = min(entry.instance.settle_by, entry.settle_by)
-        state.touch(entry.instance.model)
+        _await_settling(state, entry)
+
+
+def _await_settling(state: State, entry: GrantRecord) -> None:
+    """S8: the slot stays taken until the engine is done with the step, for a limited time (S9)."""
+    instance = entry.instance
+    entry.over = True
+    entry.settle_by = state.now + state.policy.settle_limit_seconds
+    instance.settle_by = min(instance.settle_by, entry.settle_by)
+    state.touch(instance.model)
 
 
 def settle(state: State, entry: GrantRecord) -> None:
-    """S8: the engine is done with a step whose job was over before."""
-    entry.record.state = moved(JOB_MOVES, entry.record.state, JobMove.SETTLE)
+    """S8: the engine is done with a step that its job was done with before."""
+    if not entry.lives_on:
+        entry.record.state = moved(JOB_MOVES, entry.record.state, JobMove.SETTLE)
     free_slot(state, entry)
     entry.instance.settle_by = min((item.settle_by for item in entry.instance.grants.values()), default=inf)
 
@@ -148,19 +157,26 @@ def give_up_slots(state: State, instance: Instance) -> None:
         settle(state, entry)
 
 
-def end_step(state: State, entry: GrantRecord) -> JobRecord:
-    """A step is over and its job stays, in no queue yet: its caller lets it wait again, or rejects it."""
+def end_step(state: State, entry: GrantRecord, *, settled: bool) -> JobRecord:
+    """A step is over and its job stays, in no queue yet: its caller lets it wait again, or rejects it. Not `settled`:
+    the engine may still be busy with it, as with one that was taken away (S11)."""
     record = entry.record
     record.state = moved(JOB_MOVES, record.state, JobMove.STEP_END)
     record.grant_id = None
     _stop_counting(state, entry, ran=True)
-    free_slot(state, entry)
+    if settled:
+        free_slot(state, entry)
+    else:
+        entry.lives_on = True
+        _await_settling(state, entry)
     return record
 
 
 def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
     instance = entry.instance
     now = state.now
+    if instance.paused:
+        pause.resume(state, instance, "a step of it has ended")
     state.counts[entry.record.job.job_class].running -= 1
     if ran:
         instance.last_used_at = now
@@ -184,7 +200,7 @@ def free_slot(state: State, entry: GrantRecord) -> None:
     if not entry.record.chat:
         instance.low -= 1
     if entry.turn is not None and entry.turn.step_over(state.now, state.policy.background_share):
-        seconds = state.now - entry.turn.began_at
+        seconds = entry.turn.seconds(state.now)
         instance.model.pace.note_turn(seconds)
         state.say_of_instance(LogEvent.RELIEF, instance, "S5a", turn="over", seconds=round(seconds, 3))
         state.turns_changed = True

@@ -32,7 +32,8 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """One process, or one that is being started or stopped. Times are the actor's clock, in seconds."""
+    """One process, or one that is being started or stopped. Times are the actor's clock, in seconds. `paused`: it
+    stands still while people chat (S10)."""
 
     id: InstanceId
     model: ModelName
@@ -46,6 +47,7 @@ class InstanceView:
     measured_bytes: int | None
     since_seconds: float
     last_used_seconds: float
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

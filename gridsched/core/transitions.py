@@ -28,7 +28,7 @@ class JobMove(IntEnum):
     """What can happen to a job."""
 
     GRANT = 0
-    STEP_END = 1  # waits on: for its next step, or to be run again (P5)
+    STEP_END = 1  # waits on: for its next step, or to be run again (P5, S11), its slot settled or not
     REJECT = 2
     ABANDON = 3  # the client left while it waited
     RETURN = 4  # the client left between the grant and its taking

@@ -243,6 +243,7 @@ def _instance(state: State, instance: Instance, now: float) -> InstanceView:
         measured_bytes=sum(page.bytes for page in held) if measured else None,
         since_seconds=instance.since,
         last_used_seconds=instance.last_used_at,
+        paused=instance.paused,
     )
 
 

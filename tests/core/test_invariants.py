@@ -113,6 +113,11 @@ def greedy_plan(state: State) -> None:
     state.plans = [plan]
 
 
+def stands_while_it_serves_chats(state: State) -> None:
+    """INV-14."""
+    parts(state)[0].paused = True
+
+
 BUGS: tuple[Callable[[State], None], ...] = (
     stopped_with_steps,
     slots_miscounted,
@@ -127,6 +132,7 @@ BUGS: tuple[Callable[[State], None], ...] = (
     two_low_loads,
     drained_for_nobody,
     greedy_plan,
+    stands_while_it_serves_chats,
 )
 
 

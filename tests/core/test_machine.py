@@ -5,23 +5,29 @@ granted, makes ready only what was started, lets processes crash, stall, refuse 
 end it heals everything and lets time pass: every job must have ended (liveness).
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gridsched.core.commands import (
+    AbortStep,
     ArmTimer,
     Command,
     Grant,
     GrantStep,
     Log,
     LogEvent,
+    PauseInstance,
     RejectJob,
+    ResumeInstance,
     StartInstance,
     StopInstance,
 )
 from gridsched.core.events import (
+    AnswerBegan,
     DeviceRead,
     DevicesChanged,
     Event,
@@ -36,6 +42,7 @@ from gridsched.core.events import (
     MemoryReleased,
     ModelsChanged,
     PolicyChanged,
+    ProbeDue,
     SlotSettled,
     StepEnded,
     TimerFired,
@@ -68,9 +75,11 @@ picks = st.integers(0, 1000)
 class Machine(RuleBasedStateMachine):
     """The world outside. Each collection holds what the protocol allows to happen to its members."""
 
+    policy = POLICY
+
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(POLICY, check_invariants=True)
+        self.scheduler = Scheduler(self.policy, check_invariants=True)
         self.now = 0.0
         self.timer_at: float | None = None
         self.open: set[JobId] = set()
@@ -80,6 +89,9 @@ class Machine(RuleBasedStateMachine):
         self.alive: set[InstanceId] = set()
         self.told: set[InstanceId] = set()
         self.unreleased: list[InstanceId] = []
+        self.standing: set[InstanceId] = set()
+        self.answered: set[GrantId] = set()
+        self.aborting: list[GrantId] = []
         self.last_job = 0
         self.tell(DevicesChanged(tuple(DeviceSpec(DeviceName(name), size * GB) for name, size in CARDS.items())))
         self.tell(ModelsChanged(MODELS))
@@ -94,6 +106,8 @@ class Machine(RuleBasedStateMachine):
             case GrantStep(grant):
                 assert grant.job_id in self.open
                 assert grant.instance_id in self.alive
+                chat = self.scheduler.state.jobs[grant.job_id].chat
+                assert not chat or grant.instance_id not in self.standing
                 self.grants[grant.id] = grant
             case RejectJob(job_id):
                 self.open.remove(job_id)
@@ -102,7 +116,16 @@ class Machine(RuleBasedStateMachine):
                 self.alive.add(instance_id)
             case StopInstance(instance_id):
                 assert not any(grant.instance_id == instance_id for grant in self.grants.values())
+                assert instance_id not in self.standing
                 self.told.add(instance_id)
+            case PauseInstance(instance_id):
+                assert instance_id in self.alive - self.standing
+                self.standing.add(instance_id)
+            case ResumeInstance(instance_id):
+                self.standing.remove(instance_id)
+            case AbortStep(grant_id):
+                assert grant_id in self.grants.keys() - self.answered
+                self.aborting.append(grant_id)
             case ArmTimer(at):
                 assert at is None or at > self.now
                 self.timer_at = at
@@ -161,6 +184,33 @@ class Machine(RuleBasedStateMachine):
     def _over(self, grant: Grant, outcome: Outcome) -> None:
         self.open.remove(grant.job_id)
         self.tell(JobEnded(grant.id, outcome))
+
+    @precondition(lambda self: self.grants)
+    @rule(pick=picks)
+    def answers(self, pick: int) -> None:
+        """The first byte goes to a client."""
+        grant_id = sorted(self.grants)[pick % len(self.grants)]
+        self.answered.add(grant_id)
+        self.tell(AnswerBegan(grant_id))
+
+    @precondition(lambda self: self.aborting)
+    @rule(settled=st.booleans())
+    def is_taken_away(self, settled: bool) -> None:
+        """The desk takes away what it was asked for, unless that has answered or ended meanwhile."""
+        grant_id = self.aborting.pop(0)
+        if grant_id not in self.grants or grant_id in self.answered:
+            return
+        grant = self.grants.pop(grant_id)
+        settled = settled or grant.instance_id not in self.alive
+        if not settled:
+            self.unsettled.append(grant_id)
+        self.tell(StepEnded(grant_id, Outcome(OutcomeKind.ABORTED, answered=False), settled))
+
+    @precondition(lambda self: self.alive)
+    @rule(pick=picks)
+    def is_probed(self, pick: int) -> None:
+        """Somebody is about to look at a process."""
+        self.tell(ProbeDue(sorted(self.alive)[pick % len(self.alive)]))
 
     @precondition(lambda self: self.unsettled)
     @rule()
@@ -237,7 +287,7 @@ class Machine(RuleBasedStateMachine):
         until = self.now + ticks(seconds)
         if self.timer_at is None or until < self.timer_at:
             self.now = until
-            commands = self.scheduler.step(PolicyChanged(POLICY), self.now)
+            commands = self.scheduler.step(PolicyChanged(self.policy), self.now)
             assert [command.event for command in commands if isinstance(command, Log)] == [LogEvent.CONFIG]
             assert len(commands) == 1
 
@@ -272,6 +322,12 @@ class Machine(RuleBasedStateMachine):
             self.read(name, 0, 1.0)
 
 
+class PausingMachine(Machine):
+    """The same with low work that stands still and is taken away for chats (S10, S11)."""
+
+    policy = replace(POLICY, background_pause=True, abort_after_seconds=0.0)
+
+
 EXPLORING = settings.get_current_profile_name() == "explore"
 """Whether this is not the suite but a search (`make explore`), which takes its figures from its profile."""
 
@@ -279,4 +335,6 @@ Machine.TestCase.settings = settings(
     settings() if EXPLORING else settings(max_examples=60, stateful_step_count=60),
     suppress_health_check=list(HealthCheck),
 )
+PausingMachine.TestCase.settings = Machine.TestCase.settings
 TestAnyOrderOfEvents = pytest.mark.slow(Machine.TestCase)
+TestAnyOrderOfEventsWithPauses = pytest.mark.slow(PausingMachine.TestCase)
