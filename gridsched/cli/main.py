@@ -25,6 +25,7 @@ COMMANDS = {
     "events": "the decision log of a running server",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",
+    "simulate": "what if: the same workload on another card or under another policy, in virtual time",
 }
 
 

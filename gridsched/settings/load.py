@@ -55,6 +55,11 @@ def defaults() -> Settings:
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
     """Read a file. Paths in it are relative to its folder. Raises SettingsError with every fault."""
+    return parse(read_text(path), str(path), Surroundings(path.absolute().parent, environ))
+
+
+def read_text(path: Path) -> str:
+    """What a file of ours says, as text. Raises SettingsError for one that cannot be such a file."""
     source = str(path)
     try:
         data = _read(path)
@@ -63,12 +68,11 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
     if len(data) > MAX_FILE_BYTES:
         raise SettingsError(source, (Problem(0, 0, "", f"more than {MAX_FILE_BYTES} bytes: no configuration"),))
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, column = data.count(b"\n", 0, error.start) + 1, error.start - data.rfind(b"\n", 0, error.start)
         sentence = f"the byte 0x{data[error.start]:02x} is not UTF-8"
         raise SettingsError(source, (Problem(line, column, "", sentence),)) from None
-    return parse(text, source, Surroundings(path.absolute().parent, environ))
 
 
 def _read(path: Path) -> bytes:

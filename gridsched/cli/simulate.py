@@ -1,0 +1,114 @@
+"""`gridsched simulate`: the same workload on another card or under another policy, in virtual time.
+
+Owns the command's options and the order of what is printed. The simulator is imported only when it is asked for.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gridsched.cli.options import a_path, say
+from gridsched.settings import load as settings_load
+from gridsched.settings.faults import SettingsError
+from gridsched.settings.schema import SchedulerSettings
+
+if TYPE_CHECKING:  # the simulator is a package beside ours: nothing of it is loaded with the command line
+    from sim.whatif.runs import Outcome
+    from sim.whatif.scenario import Scenario
+
+FAILED, CONFIGURATION = 1, 2
+BASE = "as given"
+"""What the scenario itself is called beside its variants."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("scenario", type=a_path, metavar="SCENARIO", help="a file, or the name of one that is shipped")
+    parser.add_argument("--config", type=a_path, metavar="FILE", help="one more policy: the scheduler's figures of it")
+    parser.add_argument("--seed", type=int, metavar="N", help="run this seed alone, not the scenario's")
+    parser.add_argument("--json", action="store_true", help="the figures as one JSON object")
+    parser.add_argument("--plot", type=a_path, metavar="F.svg", help="draw the frontier: waiting against low work done")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run every policy with every seed, and say what came of it. 2 for a file that cannot be used."""
+    from sim.whatif import report, runs  # noqa: PLC0415 - found lazily, see the module's docstring
+
+    try:
+        scenario = _scenario_of(args)
+    except SettingsError as error:
+        say(str(error))
+        return CONFIGURATION
+    scenarios = {BASE: scenario, **{name: _of_seed(each, args.seed) for name, each in scenario.variants.items()}}
+    outcomes = {name: runs.run(each) for name, each in scenarios.items()}
+    if args.json:
+        variants = {name: report.as_json(each) for name, each in outcomes.items() if name != BASE}
+        print(json.dumps({**report.as_json(outcomes[BASE]), "variants": variants}))
+    else:
+        _tell(scenario, outcomes)
+    return 0 if args.plot is None else _draw(scenario, args.plot, args.scenario.stem)
+
+
+def _scenario_of(args: argparse.Namespace) -> "Scenario":
+    """The scenario with what the command line adds. Raises SettingsError."""
+    from gridsched.cli import scenario as files  # noqa: PLC0415 - it imports the simulator
+
+    scenario = files.load(_found(args.scenario))
+    if args.config is not None:
+        policy = files.policy_run(files.FROM_CONFIGURATION, settings_load.load(args.config, os.environ))
+        policies = (*scenario.policies, policy)
+        variants = {name: replace(each, policies=policies) for name, each in scenario.variants.items()}
+        scenario = replace(scenario, policies=policies, variants=variants)
+    return _of_seed(scenario, args.seed)
+
+
+def _found(path: Path) -> Path:
+    """The file, or a shipped scenario of that name."""
+    from sim.whatif import SHIPPED  # noqa: PLC0415 - found lazily, see the module's docstring
+
+    shipped = SHIPPED / f"{path.name.removesuffix('.yaml')}.yaml"
+    return shipped if not path.exists() and path.parent == Path() and shipped.is_file() else path
+
+
+def _of_seed(scenario: "Scenario", seed: int | None) -> "Scenario":
+    return scenario if seed is None else replace(scenario, seeds=(seed,))
+
+
+def _tell(scenario: "Scenario", outcomes: "Mapping[str, Outcome]") -> None:
+    """Every class table, then one table to compare."""
+    from sim.whatif import report  # noqa: PLC0415 - found lazily, see the module's docstring
+
+    seeds = f"seed {scenario.seeds[0]}" if len(scenario.seeds) == 1 else f"mean of {len(scenario.seeds)} seeds"
+    print(f"{scenario.seconds:g} s of virtual time, {seeds}", end="\n\n")
+    said = {policy.name: _differences(policy.settings) for policy in scenario.policies}
+    for name, outcome in outcomes.items():
+        if len(outcomes) > 1:
+            print(f"=== {name}", end="\n\n")
+        print(*report.lines(outcome, said), sep="\n")
+    print("compared:", *report.comparison(outcomes), sep="\n")
+
+
+def _differences(settings: Mapping[str, object]) -> list[str]:
+    """What a policy says otherwise than the defaults, as it would be written."""
+    usual = SchedulerSettings().model_dump(by_alias=True)
+    return [f"{key} {value}" for key, value in settings.items() if usual.get(key) != value]
+
+
+def _draw(scenario: "Scenario", path: Path, title: str) -> int:
+    """The exit code. The file is opened before the runs, which take longer than finding out that it cannot be."""
+    from sim.whatif import frontier  # noqa: PLC0415 - found lazily, see the module's docstring
+
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            points = frontier.sweep(scenario)
+            if points:
+                file.write(frontier.svg(points, title))
+    except OSError as error:
+        say(f"cannot write {path}: {error.strerror}")
+        return FAILED
+    say(f"the frontier is drawn in {path}" if points else "nobody chats in this scenario: there is nothing to draw")
+    return 0 if points else FAILED
