@@ -52,7 +52,8 @@ class Reservation:
 
 @dataclass(slots=True)
 class DeviceBook:
-    """One device's page. `used_bytes` and `external_bytes` are 0 until it was read."""
+    """One device's page. `used_bytes` and `external_bytes` are 0 until it was read; `believed`: what others hold was
+    read since the last of ours went (L3)."""
 
     spec: DeviceSpec
     used_bytes: int = 0
@@ -60,6 +61,7 @@ class DeviceBook:
     read_at: float = -inf
     last_stop_at: float = -inf
     frozen_readings: int = 0
+    believed: bool = True
     reservations: dict[InstanceId, Reservation] = field(default_factory=dict)
 
     @property
@@ -86,6 +88,10 @@ class DeviceBook:
     def pressure(self) -> bool:
         """R6a: more is held than may be planned."""
         return self.free_bytes < 0
+
+    def frozen(self, now: float) -> bool:
+        """L3: whether its readings are not believed yet, because one of ours has just gone."""
+        return not self.believed and now < self.last_stop_at + FREEZE_SECONDS
 
     def untouched_bytes(self) -> int:
         """What living instances have reserved and, as far as was read, not yet taken up (L3)."""
@@ -172,6 +178,7 @@ class Ledger:
                 item.going = True
                 book.last_stop_at = now
                 book.frozen_readings = FREEZE_READINGS
+                book.believed = False
 
     def lose(self, instance_id: InstanceId) -> int:
         """L5: the deadline has passed and the memory is not back. Gives the bytes."""
@@ -261,6 +268,7 @@ def _believe(book: DeviceBook) -> None:
     """L3: others hold what is used and not ours."""
     ours = sum(_ours(item) for item in book.reservations.values())
     book.external_bytes = max(0, book.used_bytes - ours)
+    book.believed = True
 
 
 def _ours(item: Reservation) -> int:

@@ -126,7 +126,7 @@ def became_idle(state: State, instance: Instance) -> None:
         stop(state, instance, "P5", "its process is dead or stalled")
     elif state.draining:
         stop(state, instance, "P8", "the server is going away")
-    elif state.unplaced or instance.state is InstanceState.DRAINING or instance.model.removed:
+    elif state.unplaced or state.pressed or instance.state is InstanceState.DRAINING or instance.model.removed:
         state.replan_due = True
 
 
@@ -210,7 +210,6 @@ def device_read(state: State, event: DeviceRead) -> None:
     book = state.ledger.books.get(event.device)
     if book is None:
         return
-    pressed_before = book.pressure
     state.ledger.read(event, state.now)
     for instance_id in list(book.reservations):
         instance = state.instances[instance_id]
@@ -219,8 +218,5 @@ def device_read(state: State, event: DeviceRead) -> None:
         measured = state.ledger.measure(instance_id, instance.option)
         if measured is not None:
             state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
-    if book.pressure != pressed_before:
-        mode = "begins" if book.pressure else "ends"
-        state.say_of_device(LogEvent.PRESSURE, event.device, "R6a", pressure=mode, short_bytes=-book.free_bytes)
-    if state.unplaced:
+    if state.unplaced or book.pressure or state.pressed:
         state.replan_due = True

@@ -7,7 +7,7 @@ changed; an event about a ready model never comes here unless some job waits for
 
 from math import inf
 
-from gridsched.core import admission, cost, eviction, lifecycle, refusing, waiting
+from gridsched.core import admission, cost, eviction, lifecycle, pressure, refusing, waiting
 from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
@@ -40,6 +40,7 @@ def replan(state: State) -> None:
             _clear_the_way(state, plan)
     _begin_loads(state, plans)
     _watch_the_rest(state)
+    pressure.relieve(state)
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.

@@ -7,7 +7,7 @@ modules that do take the state as their first argument. Nothing outside `Schedul
 from collections.abc import Iterator, Mapping
 from itertools import count
 from math import inf
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from gridsched.core.commands import Command, Log, LogEvent
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
@@ -21,6 +21,9 @@ from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.story import Story
 from gridsched.core.transitions import ServerState
 
+if TYPE_CHECKING:  # the rule's module takes the state
+    from gridsched.core.pressure import Picture
+
 NO_FIGURES: Mapping[str, object] = {}
 """Shared by all lines without figures; nobody writes to it."""
 
@@ -32,14 +35,15 @@ class State:
     slots or queue changed in this step;
     `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
     instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
-    whether a job waits for a load, whose changes could alter its plan, and when time alone could.
+    whether a job waits for a load, whose changes could alter its plan, and when time alone could. `pressed` are the
+    devices under pressure, `pictures` what each held when it last was not (R6a).
     """
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "instances", "jobs",
         "last_instance", "last_number", "ledger", "load_seconds_by_key", "models", "modes", "now", "out",
-        "plan_wake_at", "plans", "policy", "replan_due", "server", "story", "touched", "turns_changed",
-        "unplaced", "waiting_models", "watched",
+        "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server", "story", "touched",
+        "turns_changed", "unplaced", "waiting_models", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -68,6 +72,8 @@ class State:
         self.unplaced = False
         self.watched: set[InstanceId] = set()
         self.plan_wake_at = inf
+        self.pressed: set[DeviceName] = set()
+        self.pictures: dict[DeviceName, Picture] = {}
         self.out: list[Command] = []
         self.grant_ids = cast("Iterator[GrantId]", count(1))
         self.last_instance = 0
