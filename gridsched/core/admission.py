@@ -31,6 +31,7 @@ ARRIVAL_RULES: Mapping[RejectionCode, str] = {
     RejectionCode.DRAINING: "P8",
     RejectionCode.MODEL_NOT_FOUND: "H5",
     RejectionCode.MODEL_FAILED: "L6d",
+    RejectionCode.MODEL_NOT_SUPPORTED: "R10",
     RejectionCode.QUEUE_FULL: "S9",
 }
 """The rule behind each refusal that can meet a job before it is queued."""
@@ -94,6 +95,11 @@ def model_not_found(job: Job) -> Rejection:
     return Rejection(RejectionCode.MODEL_NOT_FOUND, f"there is no model {job.model}")
 
 
+def not_supported(job: Job, why: str) -> Rejection:
+    """R10: nothing in the family will do for the job, now or later."""
+    return Rejection(RejectionCode.MODEL_NOT_SUPPORTED, f"the family {job.model} cannot serve this request: {why}")
+
+
 def model_failed(model: ModelState, now: float) -> Rejection:
     """L6d: with the cause and the log's last lines (P6a, P7)."""
     seconds = max(0.0, model.retry_at - now)
@@ -138,7 +144,7 @@ def wait_is_over(state: State, record: JobRecord, model: ModelState) -> Rejectio
 
 def upstream_error(record: JobRecord, outcome: Outcome, failure: Failure | None) -> Rejection:
     """P5: the engine failed in mid-request, and running the step again is not (or no longer) possible."""
-    name = record.job.model
+    name = record.model
     if outcome.kind is OutcomeKind.STALLED:
         message = f"the engine of {name} sent nothing for as long as a step may be silent; it is being restarted"
     elif outcome.kind is OutcomeKind.ENGINE_DIED:

@@ -33,6 +33,7 @@ class RejectionCode(Enum):
     QUEUE_TIMEOUT = "queue_timeout"
     NOT_RESIDENT = "not_resident"
     MODEL_NOT_FOUND = "model_not_found"
+    MODEL_NOT_SUPPORTED = "model_not_supported"
     MODEL_FAILED = "model_failed"
     INSUFFICIENT_VRAM = "insufficient_vram"
     UPSTREAM_ERROR = "upstream_error"

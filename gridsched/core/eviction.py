@@ -230,16 +230,15 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
     if rank[0] != JobClass.INTERACTIVE and instance.hot(now) and not yields(state, instance, want):
         until = inf if instance.chats else instance.hot_until
         return Obstacle("R1", f"{name} is hot: people chat with it", until, watched, "hot")
+    if want.gentle and (instance.busy() or model.queue.count):
+        return Obstacle("R10", f"{name} is in use", watched=watched)
     for job_class in CLASSES[: rank[0] + 1]:
         head = model.queue.head(job_class)
         if head is not None and head.rank < rank:
             rule = "S1" if job_class < rank[0] else "S2"
             return Obstacle(rule, f"{name} has work that comes first", watched=watched)
-    if rank[0] == JobClass.INTERACTIVE:
-        obstacle = _obstacle_of_chats(state, instance, rank)
-        if obstacle is not None:
-            return obstacle
-    return _obstacle_of_turns(instance, want.evict_class, policy, now)
+    of_chats = _obstacle_of_chats(state, instance, rank) if rank[0] == JobClass.INTERACTIVE else None
+    return of_chats or _obstacle_of_turns(instance, want.evict_class, policy, now)
 
 
 def yields(state: State, instance: Instance, want: Want) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from gridsched.core.errors import InvariantViolation
+from gridsched.core.families import qualifying
 from gridsched.core.ids import InstanceId, JobId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
@@ -225,6 +226,25 @@ def _leaves(state: State, plans: list[Plan], instance_id: InstanceId) -> bool:
     return not item.lost and (item.state is InstanceState.STOPPING or item.restarting or victim)
 
 
+def inv_15_families(state: State) -> None:
+    """R10: a waiting job of a family stands in exactly one queue, that of a variant which will do, with its group."""
+    for key, group in state.groups.items():
+        names = [each.model for each in qualifying(group.family, key[2], key[3])]
+        if not group.waiting or group.model.name not in names or group.family.name not in state.families:
+            _broken(state, 15, f"{len(group.waiting)} jobs for {key[0]} are aimed at {group.model.name}")
+        for record in group.waiting.values():
+            if record.group is not group or record.model != group.model.name:
+                _broken(state, 15, f"job {record.job.id} is not where its group is", job=record.job.id)
+    grouped = 0
+    for model in state.waiting_models.values():
+        for record in model.queue:
+            grouped += record.group is not None
+            if record.model != model.name:
+                _broken(state, 15, f"job {record.job.id} waits at {model.name}", job=record.job.id)
+    if grouped != sum(len(group.waiting) for group in state.groups.values()):
+        _broken(state, 15, "groups count jobs that do not wait")
+
+
 INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_1_no_stop_with_steps_in_flight,
     inv_2_slots,
@@ -240,5 +260,6 @@ INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_12_drains_are_for_somebody,
     inv_13_claims_are_disjoint,
     inv_14_what_stands_is_needed_by_nobody,
+    inv_15_families,
 )
 """In the order of their numbers."""

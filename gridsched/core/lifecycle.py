@@ -165,12 +165,13 @@ def exited(state: State, instance: Instance, failure: Failure | None) -> None:
 
 
 def _failed(state: State, model: ModelState, failure: Failure) -> None:
-    """L6d: its waiting jobs end at once, and new ones are refused until the back-off is over."""
+    """L6d: its waiting jobs end at once, and new ones are refused until the back-off is over. Those of a family may
+    have another variant, which is looked for before plans are made (R10)."""
     seconds = min(LONGEST_BACKOFF_SECONDS, state.policy.load_backoff_seconds * 2.0**model.failures)
     model.failures = min(model.failures + 1, 64)
     model.failure = failure
     model.retry_at = state.now + seconds
-    for record in list(model.queue):
+    for record in [each for each in model.queue if each.group is None]:
         waiting.reject(state, record, admission.model_failed(model, state.now), "L6d")
 
 

@@ -59,7 +59,8 @@ class Want:
     and `evict_class` that job's own class: relief and S5b raise its rank, not its turn (R4, R4a).
 
     `starved_at` is when its first low job may have relief (S5), inf for an interactive want or relief off; `lifted`
-    says that it competes as background by S5b. `next_at` is when time alone could change where it stands.
+    says that it competes as background by S5b; `gentle`, that others may go for it only while nobody uses them (R10).
+    `next_at` is when time alone could change where it stands.
     """
 
     model: "ModelState"
@@ -71,6 +72,7 @@ class Want:
     starved_at: float = inf
     lifted: bool = False
     next_at: float = inf
+    gentle: bool = False
 
     @property
     def chat(self) -> bool:

@@ -84,26 +84,39 @@ def _ends_soon(instance: Instance) -> bool:
     return instance.restarting and instance.state is InstanceState.DRAINING
 
 
+def prospect(state: State, want: Want) -> Plan | Obstacle:
+    """What a want would be given now, behind the claims of older plans as they stand. Changes nothing (R10)."""
+    candidates = [item for item in state.instances.values() if _may_be_victim(item)]
+    draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
+    for plan in state.plans:
+        standing = plan.live and plan.want.model.plan is plan and plan.want.model is not want.model
+        if standing and plan.want.rank < want.rank and all(device in draft.now for device, _ in plan.needs):
+            draft.claim(plan, state.ledger)
+    return _find(state, want, draft, candidates)
+
+
+def _find(
+    state: State, want: Want, room: Draft, candidates: list[Instance], *, patient: bool = False
+) -> Plan | Obstacle:
+    def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
+        free = [item for item in candidates if item.id not in room.taken]
+        return eviction.choose(state, free, want, lacking, patient=patient)
+
+    rungs = admission.usable_rungs(state.ledger, want.model)
+    return plan_for(want, rungs, room, lambda option: _kept_from(state, want, option), choose)
+
+
 def _add_plan(
     state: State, want: Want, draft: Draft, candidates: list[Instance], slots: "_LoadSlots", plans: list[Plan]
 ) -> None:
     """Plan one want; set a live plan's claim aside."""
     model = want.model
     room, changes_at = _room_beside_turns(state, want, draft, plans)
-
-    def look(*, patient: bool) -> Plan | Obstacle:
-        def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
-            free = [item for item in candidates if item.id not in room.taken]
-            return eviction.choose(state, free, want, lacking, patient=patient)
-
-        rungs = admission.usable_rungs(state.ledger, model)
-        return plan_for(want, rungs, room, lambda option: _kept_from(state, want, option), choose)
-
     turn: Obstacle | None = None
-    found = look(patient=False)
+    found = _find(state, want, room, candidates)
     model.next_at = min(want.next_at, changes_at)
     if isinstance(found, Obstacle) and found.but_for == "turn":
-        turn, found = found, look(patient=True)
+        turn, found = found, _find(state, want, room, candidates, patient=True)
     if isinstance(found, Obstacle):
         model.obstacle = found
         model.next_at = min(model.next_at, found.until)
@@ -251,7 +264,7 @@ def _begin_loads(state: State, plans: list[Plan]) -> None:
 def _watch_the_rest(state: State) -> None:
     """What the jobs wait for whose loads could not begin: whose queues and slots, and which moment."""
     rest = [model for model in state.wanted_models().values() if model.unplaced()]
-    state.unplaced = bool(rest)
+    state.unplaced = bool(rest) or bool(state.groups)  # a group stands where it is best now (R10)
     state.plan_wake_at = min((model.next_at for model in rest), default=inf)
     state.watched = set()
     for model in rest:

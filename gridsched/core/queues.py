@@ -13,10 +13,14 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
+from typing import TYPE_CHECKING
 
-from gridsched.core.ids import GrantId, JobId
+from gridsched.core.ids import GrantId, JobId, ModelName
 from gridsched.core.job import Job, JobClass
 from gridsched.core.transitions import JobState
+
+if TYPE_CHECKING:  # a group stands at a model, and a model has queues
+    from gridsched.core.families import Group
 
 CLASSES = tuple(JobClass)
 """The classes in their order, S1."""
@@ -32,12 +36,16 @@ class JobRecord:
     `step` is the one it waits for or runs, from 1. `deadline` is when its wait is over (S9), inf for never.
     `aborted_loads` counts the loads begun for it that a chat took away (L6c), `aborts` the steps of it (S11).
     `lost_seconds` is how long steps ran that came to nothing (P5, S11): that was no waiting.
+    `model` is the one that it waits for or
+    runs on: the job's own, or a variant of the family that the job names; `group` are the waiting jobs of that family
+    that are aimed together, None for a job that names a model (R10).
     """
 
     job: Job
     place: float
     number: int
     chat: bool
+    model: ModelName
     state: JobState = JobState.WAITING
     step: int = 1
     grant_id: GrantId | None = None
@@ -46,6 +54,7 @@ class JobRecord:
     aborts: int = 0
     lost_seconds: float = 0.0
     deadline: float = inf
+    group: "Group | None" = None
 
     @property
     def rank(self) -> Rank:
@@ -57,10 +66,10 @@ class ModelQueue:
     """The waiting jobs of one model, one ordered queue for each class.
 
     `count` is how many wait in all, `low` how many of them are background or batch. `warm_only` and `no_evict` count
-    those with less than the full permission to load (S9).
+    those with less than the full permission to load (S9), `gentle` the low jobs of families among the others (R10).
     """
 
-    __slots__ = ("background", "batch", "by_class", "chats", "count", "low", "no_evict", "warm_only")
+    __slots__ = ("background", "batch", "by_class", "chats", "count", "gentle", "low", "no_evict", "warm_only")
 
     def __init__(self) -> None:
         self.chats: OrderedDict[JobId, JobRecord] = OrderedDict()
@@ -71,6 +80,7 @@ class ModelQueue:
         self.low = 0
         self.warm_only = 0
         self.no_evict = 0
+        self.gentle = 0
 
     def add(self, record: JobRecord) -> None:
         """Put a job last in its queue; its place must not be before anybody's there."""
@@ -78,8 +88,11 @@ class ModelQueue:
         self._counted(record, 1)
 
     def put_back(self, record: JobRecord) -> None:
-        """Put a job at its old place (P5). Walks the queue, which a crash may cost."""
+        """Put a job at its old place (P5, R10). Walks the queue where others stand behind it."""
         queue = self.by_class[record.job.job_class]
+        if not queue or next(reversed(queue.values())).rank < record.rank:
+            self.add(record)
+            return
         queue[record.job.id] = record
         for job_id, other in list(queue.items()):
             if other.rank > record.rank:
@@ -99,6 +112,8 @@ class ModelQueue:
             self.warm_only += change
         elif record.job.no_evict:
             self.no_evict += change
+        elif record.group is not None and not record.chat:
+            self.gentle += change
 
     def head(self, job_class: int) -> JobRecord | None:
         """The first of a class."""
@@ -124,6 +139,16 @@ class ModelQueue:
             if not record.job.warm_only and not (may_evict and record.job.no_evict):
                 return record
         return None
+
+    def evictor(self) -> tuple[JobRecord | None, bool]:
+        """For whom others may go: the first who may disturb as its class may, else the first of a family's low work,
+        for whom only what nobody uses goes. The second says whether it is one of those (R10)."""
+        if not self.gentle:
+            return self.holder(may_evict=True), False
+        for record in self if self.count > self.warm_only + self.no_evict + self.gentle else ():
+            if not record.job.warm_only and not record.job.no_evict and (record.chat or record.group is None):
+                return record, False
+        return self.holder(may_evict=True), True
 
     def __iter__(self) -> Iterator[JobRecord]:
         """All waiting jobs, by class and place."""

@@ -11,7 +11,7 @@ waiting jobs are never walked, and planning runs only where some job needs a loa
 from collections.abc import Callable
 from math import inf
 
-from gridsched.core import aborts, admission, lifecycle, pause, planning, relief, serving, views, waiting
+from gridsched.core import aborts, admission, families, lifecycle, pause, planning, relief, serving, views, waiting
 from gridsched.core.commands import ArmTimer, Command, LogEvent
 from gridsched.core.errors import IllegalMove
 from gridsched.core.events import (
@@ -20,6 +20,7 @@ from gridsched.core.events import (
     DevicesChanged,
     DrainBegan,
     Event,
+    FamiliesChanged,
     GrantReturned,
     InstanceExited,
     InstanceReady,
@@ -77,6 +78,7 @@ class Scheduler:
             DeviceRead: self._device_read,
             DevicesChanged: self._devices_changed,
             ModelsChanged: self._models_changed,
+            FamiliesChanged: self._families_changed,
             PolicyChanged: self._policy_changed,
             DrainBegan: self._drain_began,
             TimerFired: self._timer_fired,
@@ -151,6 +153,7 @@ class Scheduler:
         state = self._state
         while True:
             if state.replan_due:
+                families.aim(state)
                 planning.replan(state)
             touched = state.touched
             state.touched = {}
@@ -230,7 +233,7 @@ class Scheduler:
         now = state.now
         self._watch_modes()
         for record in state.deadlines.due(now):
-            model = state.models[record.job.model]
+            model = state.models[record.model]
             waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")
         for instance in list(state.instances.values()):
             if instance.wake_at > now:
@@ -242,7 +245,7 @@ class Scheduler:
                 lifecycle.give_up_for_lost(state, instance)
             if _idle_until(instance) <= now:
                 lifecycle.stop(state, instance, "R6", "idle")
-        if state.plan_wake_at <= now:
+        if state.plan_wake_at <= now or (state.groups and families.next_at(state) <= now):
             state.replan_due = True
 
     def _next_wake(self) -> float:
@@ -252,6 +255,8 @@ class Scheduler:
         wake_at = state.deadlines.next_at() if state.deadlines.heap else inf
         if now < state.plan_wake_at < wake_at:
             wake_at = state.plan_wake_at
+        if state.groups and now < (families_at := families.next_at(state)) < wake_at:
+            wake_at = families_at
         for mode in state.modes.values():
             if not mode.chats_running and not mode.chats_waiting and now < mode.tail_until < wake_at:
                 wake_at = mode.tail_until
@@ -268,15 +273,22 @@ class Scheduler:
         if job.id in state.jobs:
             raise self._illegal(f"job {job.id} is submitted twice", job.id)
         state.last_number += 1
-        record = JobRecord(job, state.now, state.last_number, job.job_class is INTERACTIVE)
-        model = state.models.get(job.model)
-        refusal = admission.refusal_on_arrival(state, job, model)
+        record = JobRecord(job, state.now, state.last_number, job.job_class is INTERACTIVE, job.model)
+        if state.families and job.model in state.families:
+            model, unsupported = families.stand(state, record, state.families[job.model])
+        else:
+            model, unsupported = state.models.get(job.model), None
+        refusal = unsupported or admission.refusal_on_arrival(state, job, model)
         if refusal is not None or model is None:
             refusal = refusal or admission.model_not_found(job)
             waiting.tell_rejection(state, record, refusal, admission.ARRIVAL_RULES[refusal.code])
             return
         state.jobs[job.id] = record
-        state.say_of_job(ENQUEUE, record, None)
+        if record.group is None:
+            state.say_of_job(ENQUEUE, record, None)
+        else:
+            record.model = model.name
+            state.say_of_job(ENQUEUE, record, "R10", {"family": job.model})
         waiting.enter(state, record, model)
 
     def _job_abandoned(self, event: JobAbandoned) -> None:
@@ -316,8 +328,11 @@ class Scheduler:
         self._wait_on(record, model, at_old_place=again)
 
     def _wait_on(self, record: JobRecord, model: ModelState, *, at_old_place: bool) -> None:
-        """A job that was served in part waits for its next answer, unless there can be none."""
+        """A job that was served in part waits for its next answer, unless there can be none. One of a family may be
+        bound anew (R10)."""
         state = self._state
+        if record.group is not None:
+            model = families.stand_again(state, record, model)
         if state.draining:
             waiting.reject_between(state, record, admission.draining(), "P8")
         elif model.retry_at > state.now:
@@ -432,6 +447,10 @@ class Scheduler:
             else:
                 state.models[name] = ModelState(spec)
         self._configured("models", str(len(wanted)))
+
+    def _families_changed(self, event: FamiliesChanged) -> None:
+        families.changed(self._state, event.families)
+        self._configured("families", ", ".join(family.name for family in event.families))
 
     def _policy_changed(self, event: PolicyChanged) -> None:
         state = self._state

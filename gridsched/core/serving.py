@@ -113,7 +113,9 @@ def grant(
         rule = "S3" if record.step > 1 else "S7" if waited_seconds == 0 else "S2"
     figures = {"queue_ms": in_ms(waited_seconds), "instance": instance.id}
     state.say_of_job(DISPATCH, record, rule, figures, instance.device)
-    state.out.append(GrantStep(Grant(grant_id, job.id, instance.id, job.model, record.step, job.steps, waited_seconds)))
+    state.out.append(
+        GrantStep(Grant(grant_id, job.id, instance.id, model.name, record.step, job.steps, waited_seconds))
+    )
 
 
 # --- ends -------------------------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def abandon(state: State, record: JobRecord) -> None:
     if record.state is JobState.WAITING:
         record.state = moved(JOB_MOVES, record.state, JobMove.ABANDON)
         state.say_of_job(LogEvent.CANCEL, record, "S8", {"waited_s": round(state.now - record.place, 3)})
-        leave_for_good(state, record, state.models[record.job.model])
+        leave_for_good(state, record, state.models[record.model])
     elif record.grant_id is not None:
         state.say_of_job(LogEvent.CANCEL, record, "S7")
         end_job(state, state.grants[record.grant_id], JobMove.RETURN)

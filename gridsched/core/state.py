@@ -21,7 +21,8 @@ from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.story import Story
 from gridsched.core.transitions import ServerState
 
-if TYPE_CHECKING:  # the rule's module takes the state
+if TYPE_CHECKING:  # the rules' modules take the state
+    from gridsched.core.families import Group, GroupKey
     from gridsched.core.pressure import Picture
 
 NO_FIGURES: Mapping[str, object] = {}
@@ -31,7 +32,8 @@ NO_FIGURES: Mapping[str, object] = {}
 class State:
     """The scheduler's whole state. `draining` is said once more beside `server`, because every arrival asks.
 
-    `waiting_models` are the models that some job waits for, `errands` those with an errand; `touched` those whose
+    `waiting_models` are the models that some job waits for, `errands` those with an errand; `families` is what a job
+    may name beside a model, and `groups` are the waiting jobs that named one (R10); `touched` those whose
     slots or queue changed in this step;
     `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
     instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
@@ -40,9 +42,9 @@ class State:
     """
 
     __slots__ = (
-        "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "instances", "jobs",
-        "last_instance", "last_number", "ledger", "load_seconds_by_key", "models", "modes", "now", "out",
-        "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server", "story", "touched",
+        "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
+        "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "models", "modes", "now",
+        "out", "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server", "story", "touched",
         "turns_changed", "unplaced", "waiting_models", "watched",
     )  # fmt: skip
 
@@ -64,6 +66,7 @@ class State:
         self.waiting_models: dict[ModelName, ModelState] = {}
         self.errands: dict[ModelName, ModelState] = {}
         self.families: dict[ModelName, FamilySpec] = {}
+        self.groups: dict[GroupKey, Group] = {}
         self.touched: dict[ModelName, ModelState] = {}
         self.entered: list[JobRecord] = []
         self.replan_due = False
@@ -94,7 +97,7 @@ class State:
     ) -> None:
         """A line about a job."""
         job = record.job
-        log = Log(event, job.id, job.job_class, job.kind, job.model, device, record.step, job.steps, rule, figures)
+        log = Log(event, job.id, job.job_class, job.kind, record.model, device, record.step, job.steps, rule, figures)
         self.out.append(log)
         self.story.tell((self.now, log))
 

@@ -122,8 +122,10 @@ def _waiting(
     keepers: dict[ModelName, tuple[Keeper, ...]] | None,
 ) -> WaitingView:
     """`keepers` remembers what was found for each model; None where nobody asks."""
-    model = state.models[record.job.model]
+    model = state.models[record.model]
     rule, reason = _reason(state, record, model, now)
+    if record.group is not None:
+        reason = f"aims at {record.model}: {reason}"
     instance = model.instance
     loading = instance is not None and instance.state is InstanceState.STARTING
     if keepers is not None and model.name not in keepers:
@@ -190,7 +192,7 @@ def _running(entry: GrantRecord, now: float) -> RunningView:
 
 
 def _plan(state: State, record: JobRecord) -> PlanView | None:
-    plan = state.models[record.job.model].plan
+    plan = state.models[record.model].plan
     if plan is None:
         return None
     victims = (

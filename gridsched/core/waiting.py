@@ -1,6 +1,7 @@
-"""Coming to wait and waiting no longer, and what waiting chats hold (S4, S6c, S8).
+"""Coming to wait and waiting no longer, and what waiting chats hold (S4, S6c, S8, R10).
 
-Owns every change to a queue, with the counts that go with it. Must never decide who goes next.
+Owns every change to a queue, with the counts that go with it. Must never decide who goes next, nor at which variant of
+its family a job stands.
 """
 
 from gridsched.core.commands import LogEvent, Rejection, RejectJob
@@ -16,6 +17,9 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     """A job comes to wait, last in its queue or at its old place (P5)."""
     queue = model.queue
     first_of_class = not queue.by_class[record.job.job_class]
+    record.model = model.name
+    if record.group is not None:
+        record.group.add(state, record, at_old_place=at_old_place)
     if at_old_place:
         queue.put_back(record)
     else:
@@ -28,7 +32,7 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     if instance is not None and instance.state is READY:
         return
     # Behind others who may as much as it, a job changes no plan.
-    if first_of_class or at_old_place or queue.warm_only or queue.no_evict:
+    if first_of_class or at_old_place or queue.warm_only or queue.no_evict or queue.gentle:
         state.replan_due = True
 
 
@@ -36,12 +40,38 @@ def leave(state: State, record: JobRecord, model: ModelState) -> None:
     """A job waits no longer, whatever the reason."""
     queue = model.queue
     queue.remove(record)
+    if record.group is not None:
+        record.group.remove(state, record)
     count = state.counts[record.job.job_class]
     count.waiting -= 1
     if record.place < state.now:
         count.departures.append(state.now)
     if not queue.count:
         del state.waiting_models[model.name]
+
+
+def move(state: State, record: JobRecord, source: ModelState, target: ModelState) -> None:
+    """R10: a job of a family waits on at another variant, at the place it had. What it caused to be loaded is no longer
+    kept for it (R4)."""
+    source.queue.remove(record)
+    if not source.queue.count:
+        del state.waiting_models[source.name]
+    if source.instance is not None and source.instance.cause is record:
+        source.instance.cause = None
+    record.model = target.name
+    target.queue.put_back(record)
+    state.waiting_models[target.name] = target
+    state.touch(source)
+    state.touch(target)
+
+
+def leave_group(state: State, record: JobRecord, model: ModelState) -> None:
+    """R10: its family is gone. The job waits on for the variant where it stands, as one that had named it."""
+    model.queue.remove(record)
+    if record.group is not None:
+        record.group.remove(state, record)
+        record.group = None
+    model.queue.put_back(record)
 
 
 def leave_for_good(state: State, record: JobRecord, model: ModelState) -> None:
@@ -55,7 +85,7 @@ def leave_for_good(state: State, record: JobRecord, model: ModelState) -> None:
 def reject(state: State, record: JobRecord, rejection: Rejection, rule: str) -> None:
     """End a waiting job with a refusal."""
     record.state = moved(JOB_MOVES, record.state, JobMove.REJECT)
-    leave_for_good(state, record, state.models[record.job.model])
+    leave_for_good(state, record, state.models[record.model])
     tell_rejection(state, record, rejection, rule)
 
 

@@ -27,11 +27,17 @@ def _want_of(state: State, model: ModelState) -> Want | None:
         return _want_of_errand(state, model, model.errand)
     if job is None:
         return None
-    evictor = model.queue.holder(may_evict=True)
+    evictor, gentle = model.queue.evictor()
+    gentle_at = -inf
+    if gentle and evictor is not None:
+        gentle_at = evictor.place + state.policy.background_max_starvation_seconds
+        if gentle_at > state.now:
+            evictor = None
     if job.chat:
         evict_class = evictor.job.job_class if evictor is not None else job.job.job_class
         evict_rank = evictor.rank if evictor is not None else None
-        return Want(model, job, job.job.job_class, job.rank, evict_rank, evict_class)
+        next_at = gentle_at if gentle_at > state.now else inf
+        return Want(model, job, job.job.job_class, job.rank, evict_rank, evict_class, next_at=next_at, gentle=gentle)
     starved_at = _starved_at(state, job)
     lift_at = _lift_at(state, model, job)
     lifted = lift_at <= state.now
@@ -41,8 +47,8 @@ def _want_of(state: State, model: ModelState) -> Want | None:
     evict_rank, evict_class = None, job.job.job_class
     if evictor is not None:
         evict_rank, evict_class = _raised(evictor) if raised else evictor.rank, evictor.job.job_class
-    next_at = min((at for at in (starved_at, lift_at) if at > state.now), default=inf)
-    return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at)
+    next_at = min((at for at in (starved_at, lift_at, gentle_at) if at > state.now), default=inf)
+    return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at, gentle)
 
 
 def _want_of_errand(state: State, model: ModelState, errand: Errand) -> Want:

@@ -118,6 +118,11 @@ def stands_while_it_serves_chats(state: State) -> None:
     parts(state)[0].paused = True
 
 
+def aimed_past_its_queue(state: State) -> None:
+    """INV-15."""
+    next(iter(parts(state)[1].queue)).model = ModelName("m")
+
+
 BUGS: tuple[Callable[[State], None], ...] = (
     stopped_with_steps,
     slots_miscounted,
@@ -133,6 +138,7 @@ BUGS: tuple[Callable[[State], None], ...] = (
     drained_for_nobody,
     greedy_plan,
     stands_while_it_serves_chats,
+    aimed_past_its_queue,
 )
 
 

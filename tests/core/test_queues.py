@@ -15,7 +15,9 @@ def record(
 ) -> JobRecord:
     """A waiting job; its place is its number unless told otherwise."""
     job = Job(JobId(number), ModelName("m"), job_class, JobKind.CHAT, **flags)
-    return JobRecord(job, float(number) if place is None else place, number, job_class is JobClass.INTERACTIVE)
+    return JobRecord(
+        job, float(number) if place is None else place, number, job_class is JobClass.INTERACTIVE, job.model
+    )
 
 
 def test_a_queue_is_walked_by_class_then_place() -> None:
