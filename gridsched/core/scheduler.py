@@ -2,7 +2,8 @@
 
 Owns the order of things inside one step: hear the event, let time take effect if its moment has come, plan if a plan's
 ground has changed, serve the queues that were touched, give relief, say when to wake. Must never read a clock, a file
-or a socket; time arrives as an argument and never runs backwards.
+or a socket; time arrives as an argument and never runs backwards. The file is long because each kind of event is heard
+here; what is done about it belongs to the modules of the rules.
 
 What one event costs: a look at the queue of the model that it is about, and one at each device and instance. All
 waiting jobs are never walked, and planning runs only where some job needs a load.
