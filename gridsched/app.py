@@ -32,6 +32,7 @@ from gridsched.library.sources import read_library
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
 from gridsched.runtime.runtime import Limits, Parts, Runtime
+from gridsched.runtime.tape import Recorder
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
@@ -201,11 +202,27 @@ def describe(engine: EngineInfo) -> str:
     return f"{engine.path or 'llama-server'} ({engine.version}, {engine.backend})"
 
 
-def serve(parts: Parts, settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:
+    """Begin to record a run. Raises StartError."""
+    try:
+        return Recorder(path, settings.policy(), say)
+    except OSError as error:
+        raise StartError(f"--record {path}: {error.strerror}") from None
+
+
+def serve(
+    parts: Parts,
+    settings: Settings,
+    listener: socket.socket,
+    ready: Callable[[], None],
+    recorder: Recorder | None = None,
+) -> None:
     """Run the server until a signal ends it: the first asks it to drain and stop, the second ends it at once."""
     metrics = Metrics(parts.engine.info())
     limits = Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
-    runtime = Runtime(parts, settings.policy(), limits=limits, sink=metrics.saw, timed=metrics.decided)
+    runtime = Runtime(
+        parts, settings.policy(), limits=limits, sink=metrics.saw, timed=metrics.decided, recorder=recorder
+    )
     metrics.watch(runtime.snapshot, parts.catalog)
     front = Front(
         listener,

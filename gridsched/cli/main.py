@@ -22,6 +22,7 @@ COMMANDS = {
     "serve": "run the gateway",
     "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
     "check": "check the configuration, the engine, the devices and every model's fit",
+    "replay": "run what serve --record wrote through the scheduler again, and compare",
     "events": "the decision log of a running server",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",

@@ -3,18 +3,25 @@
 import argparse
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gridsched import __version__, app
 from gridsched.cli import table
-from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
+from gridsched.cli.options import a_path, add_machine_arguments, machine, refuse, say, settings_of
 from gridsched.cli.streams import tell
 from gridsched.library.names import printable
+from gridsched.runtime.tape import Recorder
+from gridsched.settings.schema import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_machine_arguments(parser)
     parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--record", type=a_path, metavar="FILE", help="write what is decided for: gridsched replay FILE"
+    )
     parser.add_argument("--port", type=int, metavar="N", help="port to listen on (1234); 0 takes a free one")
 
 
@@ -23,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
     logging.basicConfig(format="gridsched: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         settings, source = settings_of(args)
-        with app.open_port(settings) as listener, machine(args, settings) as found:
+        with app.open_port(settings) as listener, machine(args, settings) as found, recording(args, settings) as tape:
             tell(f"gridsched {__version__}")
             for row in table.rows(found, source):
                 tell(row)
@@ -32,7 +39,20 @@ def main(args: argparse.Namespace) -> int:
             host, port = listener.getsockname()[:2]
             where = f"[{host}]" if ":" in host else host
             found.say_port(port)
-            app.serve(found.parts, settings, listener, lambda: tell(f"listening  http://{where}:{port}"))
+            app.serve(found.parts, settings, listener, lambda: tell(f"listening  http://{where}:{port}"), tape)
     except app.StartError as error:
         return refuse(error)
     return 0
+
+
+@contextmanager
+def recording(args: argparse.Namespace, settings: Settings) -> Iterator[Recorder | None]:
+    """The tape that `--record` asks for, whole when the server has ended. Raises StartError."""
+    if args.record is None:
+        yield None
+        return
+    tape = app.open_tape(args.record, settings, say)
+    try:
+        yield tape
+    finally:
+        tape.close()

@@ -16,11 +16,12 @@ from gridsched.core.events import Event, TimerFired
 from gridsched.core.scheduler import Scheduler
 from gridsched.ports import Clock
 from gridsched.runtime.decisions import DecisionLog
+from gridsched.runtime.tape import Recorder
 
 
 class Actor:
     """Runs one `Scheduler`. `log` gets its decisions, `carry_out` its other commands, in order; the timer it keeps
-    itself. `timed` is told how long each step took."""
+    itself. `timed` is told how long each step took, `recorder` what was heard and answered."""
 
     def __init__(
         self,
@@ -30,12 +31,14 @@ class Actor:
         clock: Clock,
         *,
         timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
+        recorder: Recorder | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._carry_out = carry_out
         self._log = log
         self._clock = clock
         self._timed = timed
+        self._recorder = recorder
         self._inbox: deque[Event] = deque()
         self._wake = trio.Event()
         self._alarm: float | None = None
@@ -60,7 +63,7 @@ class Actor:
 
     def _step(self, event: Event) -> None:
         wall_seconds, started = self._clock.wall_seconds(), perf_counter()
-        commands = self.scheduler.step(event, trio.current_time())
+        commands = self._decide(event)
         self._timed(perf_counter() - started)
         for command in commands:
             if isinstance(command, ArmTimer):
@@ -69,3 +72,16 @@ class Actor:
                 self._log.add(command, wall_seconds)
             else:
                 self._carry_out(command)
+
+    def _decide(self, event: Event) -> tuple[Command, ...]:
+        """The step itself. The event that meets a bug is on the tape too: it is the one that everybody will want."""
+        now, recorder = trio.current_time(), self._recorder
+        if recorder is None:
+            return self.scheduler.step(event, now)
+        try:
+            commands = self.scheduler.step(event, now)
+        except BaseException:
+            recorder.saw(event, now, None)
+            raise
+        recorder.saw(event, now, commands)
+        return commands

@@ -22,6 +22,7 @@ from gridsched.runtime.actor import Actor
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch
+from gridsched.runtime.tape import Recorder
 from gridsched.runtime.wishes import Wishes
 
 
@@ -62,6 +63,7 @@ class Runtime:
         sink: Callable[[Line], None] | None = None,
         timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
         check: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         self.parts = parts
         self.limits = limits
@@ -76,7 +78,7 @@ class Runtime:
             recent=self._recent,
         )
         scheduler = Scheduler(policy, check_invariants=check)
-        self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed)
+        self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed, recorder=recorder)
         self.desk = Desk(self._actor.post, self.dispatch.settle)
         self.wishes = Wishes(self._actor.post)
         self.draining = False

@@ -20,6 +20,7 @@ from gridsched.core.policy import Policy
 from gridsched.metrics.registry import Metrics
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.runtime import Parts, Runtime
+from gridsched.runtime.tape import Recorder
 from gridsched.store.memory import MemoryStore
 from sim import SimWorld, build
 from tests.support.fakes import ScriptedUpstream, StandingClock
@@ -159,7 +160,10 @@ class House:
 
 @asynccontextmanager
 async def serving(
-    clock: MockClock, figures: FrontSettings | None = None, policy: Policy | None = None
+    clock: MockClock,
+    figures: FrontSettings | None = None,
+    policy: Policy | None = None,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean."""
     assert trio.lowlevel.current_clock() is clock
@@ -180,7 +184,7 @@ async def serving(
         store=MemoryStore(),
         clock=StandingClock(),
     )
-    runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True)
+    runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True, recorder=recorder)
     metrics.watch(runtime.snapshot, world.catalog)
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
