@@ -1,7 +1,7 @@
 """Which moves are allowed, as data: jobs, instances, and the server's own drain.
 
-Owns the three tables and the one function that reads them. A new state or a new move starts here. Must never hold a
-rule about *when* a move is made: that is the business of the modules that ask for it.
+Owns the tables, the one function that reads them, and the one that draws them. A new state or a new move starts here.
+Must never hold a rule about *when* a move is made: that is the business of the modules that ask for it.
 
 The tables are read by the scheduler at every move and by an exhaustive test that tries every pair.
 """
@@ -124,3 +124,15 @@ def moved(table: Mapping[S, Mapping[M, S]], state: S, move: M) -> S:
         return table[state][move]
     except KeyError:
         raise IllegalMove(f"{type(state).__name__} {state.name} does not allow {move.name}") from None
+
+
+def diagram(table: Mapping[S, Mapping[M, S]]) -> str:
+    """A table as a Mermaid state diagram: the first state is where everything begins, one without moves is an end."""
+    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(table)).name}"]
+    for state, moves in table.items():
+        lines += (
+            f"    {state.name} --> {after.name}: {move.name.lower().replace('_', ' ')}" for move, after in moves.items()
+        )
+        if not moves:
+            lines.append(f"    {state.name} --> [*]")
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ Owns the reasons of waiting. Changes nothing; may be as slow as a person's patie
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from gridsched.core import words
+from gridsched.core import cost, words
 from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
@@ -196,7 +196,13 @@ def _plan(state: State, record: JobRecord) -> PlanView | None:
     if plan is None:
         return None
     victims = (
-        VictimView(victim.id, victim.model.name, sum(state.ledger.bytes_of(victim.id).values()), len(victim.grants), {})
+        VictimView(
+            victim.id,
+            victim.model.name,
+            sum(state.ledger.bytes_of(victim.id).values()),
+            len(victim.grants),
+            cost.terms_of(state, victim, plan.want.load_class).figures(),
+        )
         for victim in plan.victims
     )
     option = plan.option
