@@ -77,7 +77,8 @@ class _Process:
     settling: list[float] = field(default_factory=list)
     stop_asked: trio.Event = field(default_factory=trio.Event)
     crashed: trio.Event = field(default_factory=trio.Event)
-    dead: trio.Event = field(default_factory=trio.Event)
+    dead: bool = False
+    turned: trio.Event = field(default_factory=trio.Event)  # set, and made anew, when it stands, goes on or dies
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
 
     @property
@@ -98,12 +99,24 @@ class _Process:
         self.settling = [until for until in self.settling if until > now]
         return self.running + len(self.settling)
 
+    def turn(self) -> None:
+        """Wake whoever lets time pass here."""
+        self.turned.set()
+        self.turned = trio.Event()
+
     async def pass_time(self, seconds: float) -> None:
-        """Let time pass for one answer. Raises UpstreamFailure if the process ends meanwhile."""
-        with trio.move_on_after(math.inf if self.faults.hang else seconds):
-            await self.dead.wait()
-        if self.dead.is_set():
-            raise UpstreamFailure(UpstreamFailureKind.BROKEN, f"process {self.pid} ended inside an answer")
+        """Let time pass for one answer, in which the process does not stand still. Raises UpstreamFailure if it ends
+        meanwhile."""
+        left = math.inf if self.faults.hang else seconds
+        while not self.dead:
+            began, stands = trio.current_time(), self.paused
+            with trio.move_on_after(math.inf if stands else left) as wait:
+                await self.turned.wait()
+            if wait.cancelled_caught:
+                return
+            if not stands:
+                left -= trio.current_time() - began
+        raise UpstreamFailure(UpstreamFailureKind.BROKEN, f"process {self.pid} ended inside an answer")
 
 
 class SimulatedEngine:
@@ -150,7 +163,8 @@ class SimulatedEngine:
             failure = await self._life(process, post)
         finally:
             process.ready = False
-            process.dead.set()
+            process.dead = True
+            process.turn()
             del self._living[instance_id]
             self._cards.let_go(instance_id)
             post(InstanceExited(instance_id, failure))
@@ -164,11 +178,13 @@ class SimulatedEngine:
         """Let a process stand still (S10)."""
         if process := self._living.get(instance_id):
             process.paused = True
+            process.turn()
 
     def resume(self, instance_id: InstanceId) -> None:
         """Let it go on."""
         if process := self._living.get(instance_id):
             process.paused = False
+            process.turn()
 
     def processes(self) -> Mapping[InstanceId, int]:
         """The pid of every living process."""
@@ -264,6 +280,9 @@ class SimulatedEngine:
     async def busy_slots(self, instance_id: InstanceId) -> int:
         """Slots in use. Raises UpstreamFailure for a process that is gone or hangs without being killed."""
         await trio.lowlevel.checkpoint()
+        process = self._find(instance_id)
+        while process.paused:  # one that stands still does not answer
+            await process.turned.wait()
         return self._find(instance_id).busy()
 
     def _find(self, instance_id: InstanceId) -> _Process:
@@ -312,7 +331,8 @@ class SimulatedEngine:
         """How much slower a stream runs for those beside it: in its process, and on the fullest of its cards."""
         streams = 1.0 + STREAM_COST * max(0, process.running - 1)
         cards = set(process.launch.option.devices)
-        active = [one for one in self._living.values() if one.running and cards & set(one.launch.option.devices)]
+        running = (one for one in self._living.values() if one.running and not one.paused)
+        active = [one for one in running if cards & set(one.launch.option.devices)]
         count = max(1, len(active))
         return streams * count / CARD_GAIN[min(count, len(CARD_GAIN) - 1)]
 

@@ -107,16 +107,14 @@ async def _probe(house: House, model: CatalogModel) -> str | None:
     if found is None:
         return "it serves nothing that can be asked for"
     kind, target, body = found
-    desk, parts = house.runtime.desk, house.runtime.parts
+    desk = house.runtime.desk
     job = Job(desk.new_id(), model.name, JobClass.BACKGROUND, kind, warm_only=True)
     with desk.submit(job) as ticket:
         answer = await ticket.answer()
         if isinstance(answer, Rejection):
             return answer.message
         reply = CollectedReply()
-        outcome = await run_step(
-            parts.upstream, answer, target, body, reply, stall_seconds=house.settings.stall_seconds
-        )
+        outcome = await run_step(house.way(), answer, target, body, reply)
         ticket.end(outcome)
         if outcome.kind is OutcomeKind.DONE and reply.status == 200:  # noqa: PLR2004 - HTTP's word for success
             return None

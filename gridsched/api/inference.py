@@ -21,6 +21,7 @@ from gridsched.core.job import Job, JobClass, JobKind, OutcomeKind
 from gridsched.ports import Capability, CatalogModel
 
 DEFAULT_MODEL = "default"
+COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.ABORTED)
 _NEEDED: Final = {
     JobKind.CHAT: Capability.CHAT,
     JobKind.COMPLETION: Capability.COMPLETION,
@@ -128,7 +129,8 @@ async def _stream(seat: Seat, body: bytes) -> bool:
 
 
 async def _converse(seat: Seat, reply: Reply, body: bytes) -> bool:
-    """Run the job's one step, once more if its engine died before a byte of an answer went out (P5)."""
+    """Run the job's one step, again if its engine died (P5) or a chat took it away (S11) before a byte of an answer
+    went out."""
     try:
         while True:
             grant = await seat.grant()
@@ -137,8 +139,8 @@ async def _converse(seat: Seat, reply: Reply, body: bytes) -> bool:
                 whole = await reply.refuse(grant)
                 break
             outcome = await seat.run(grant, body, reply)
-            if outcome.kind is OutcomeKind.ENGINE_DIED and not outcome.answered:
-                seat.ticket.step_ended(outcome)
+            if outcome.kind in COME_TO_NOTHING and not outcome.answered:
+                seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)
                 continue
             seat.ticket.end(outcome)
             if outcome.kind is OutcomeKind.DONE:

@@ -4,6 +4,7 @@ Owns the words about what a job waits for, the headers that name the job, and wh
 event itself: the ticket does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import trio
@@ -12,14 +13,17 @@ from gridsched.api.exchange import Exchange
 from gridsched.api.observe import Observer
 from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
-from gridsched.api.steps import Sink, run_step
+from gridsched.api.steps import Sink, Way, run_step
 from gridsched.core.commands import Grant, Rejection, RejectionCode
-from gridsched.core.job import Outcome
+from gridsched.core.job import JobKind, Outcome, OutcomeKind
 from gridsched.runtime.desk import Ticket
 from gridsched.runtime.runtime import Runtime
 
 CLIENT_CLOSED = 499
 """What is counted when the client left before its answer was whole; nobody ever receives it."""
+
+
+TAKEN_AWAY = Outcome(OutcomeKind.ABORTED, status=0, answered=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,10 @@ class House:
     observer: Observer
     stop: trio.Event
 
+    def way(self) -> Way:
+        """To the engine."""
+        return Way(self.runtime.parts.upstream, self.runtime.dispatch.stalls, self.settings.stall_seconds)
+
 
 @dataclass(slots=True)
 class Tally:
@@ -40,6 +48,27 @@ class Tally:
     job_class: str = ""
     model: str = ""
     code: int = CLIENT_CLOSED
+
+
+class UntilAnswered:
+    """A sink that says when the first byte of an answer is about to go out; until then the step may be taken away."""
+
+    def __init__(self, sink: Sink, ticket: Ticket) -> None:
+        self._sink = sink
+        self._ticket = ticket
+        self._answered = False
+
+    def begin(self, status: int, headers: Sequence[Header]) -> None:
+        """The head is not a byte of an answer yet."""
+        self._sink.begin(status, headers)
+
+    async def body(self, data: bytes) -> None:
+        """Pass bytes on, unless the step has been taken away already."""
+        if not self._answered:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._ticket.answer_begins()
+            self._answered = True
+        await self._sink.body(data)
 
 
 class Seat:
@@ -78,15 +107,17 @@ class Seat:
         return replace(rejection, detail={"log_tail": log_tail, **rejection.detail})
 
     async def run(self, grant: Grant, body: bytes, sink: Sink) -> Outcome:
-        """Run the granted step on the engine."""
-        return await run_step(
-            self.house.runtime.parts.upstream,
-            grant,
-            self.exchange.path,
-            body,
-            sink,
-            stall_seconds=self.house.settings.stall_seconds,
-        )
+        """Run the granted step on the engine, unless it is taken away for a chat before a byte is answered (S11)."""
+        if not self._can_be_taken_away():
+            return await run_step(self.house.way(), grant, self.exchange.path, body, sink)
+        with self.ticket.until_aborted():
+            watched = UntilAnswered(sink, self.ticket)
+            return await run_step(self.house.way(), grant, self.exchange.path, body, watched)
+        return TAKEN_AWAY
+
+    def _can_be_taken_away(self) -> bool:
+        job = self.ticket.job
+        return job.job_class.is_low and job.kind is not JobKind.EMBEDDINGS
 
     def broken(self, grant: Grant, outcome: Outcome) -> Problem:
         """What a client is told of a step that the engine did not finish."""

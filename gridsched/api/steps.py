@@ -4,16 +4,15 @@ Owns the headers that go up and the stall limit while the engine's head is await
 (P3); leaving in whatever way closes it. Must never repeat a request: running a job again is the scheduler's decision.
 """
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
-
-import trio
 
 from gridsched.api.problems import Header
 from gridsched.core.commands import Grant
 from gridsched.core.job import Outcome, OutcomeKind
 from gridsched.engine.relay import relay
+from gridsched.engine.stall import StallClocks
 from gridsched.ports import Upstream, UpstreamFailure
 
 UPSTREAM_HEADERS = (
@@ -35,17 +34,25 @@ class Sink(Protocol):
         """Bytes of the body have come."""
 
 
-async def run_step(
-    upstream: Upstream, grant: Grant, target: str, body: bytes, sink: Sink, *, stall_seconds: float
-) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an engine is reached, and how long it may be silent."""
+
+    upstream: Upstream
+    stalls: StallClocks
+    stall_seconds: float
+
+
+async def run_step(way: Way, grant: Grant, target: str, body: bytes, sink: Sink) -> Outcome:
     """Send one POST to the granted process and pump its answer into `sink`. Raises nothing of the engine's."""
     outcome = Outcome(OutcomeKind.STALLED, BAD_GATEWAY, answered=False)
-    with trio.move_on_after(stall_seconds) as stall:
+    process = grant.instance_id
+    with way.stalls.limit(process, way.stall_seconds) as head:
         try:
-            async with upstream.request(grant.instance_id, "POST", target, UPSTREAM_HEADERS, body) as answer:
-                stall.deadline = math.inf  # the head is here: from now on `relay` watches the clock
+            async with way.upstream.request(process, "POST", target, UPSTREAM_HEADERS, body) as answer:
+                head.hold()  # it is here: from now on `relay` watches a clock of its own
                 sink.begin(answer.status, answer.headers)
-                outcome = await relay(answer, sink.body, stall_seconds=stall_seconds)
+                outcome = await relay(answer, sink.body, way.stalls.limit(process, way.stall_seconds))
         except UpstreamFailure:
             outcome = Outcome(OutcomeKind.ENGINE_DIED, BAD_GATEWAY, answered=False)
     return outcome

@@ -4,31 +4,30 @@ Never parses what passes. A stall, a broken engine and an end are outcomes; what
 left) is the caller's and goes through untouched, as cancellation does.
 """
 
-import math
 from collections.abc import Awaitable, Callable
-
-import trio
+from contextlib import AbstractContextManager
 
 from gridsched.core.job import Outcome, OutcomeKind
+from gridsched.engine.stall import StallClock
 from gridsched.ports import EngineAnswer, UpstreamFailure
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
-async def relay(answer: EngineAnswer, send: Send, *, stall_seconds: float) -> Outcome:
-    """Pass the body on until it ends, or no byte comes for `stall_seconds` (S9; a slow client's time does not count).
+async def relay(answer: EngineAnswer, send: Send, limit: AbstractContextManager[StallClock]) -> Outcome:
+    """Pass the body on until it ends, or no byte comes within the `limit` (S9; a slow client's time does not count).
 
     The outcome's `answered` says whether a byte of the body was given to `send`.
     """
     answered = False
-    with trio.CancelScope() as stall:
+    with limit as clock:
         while True:
-            stall.deadline = trio.current_time() + stall_seconds
+            clock.restart()
             try:
                 data = await answer.receive()
             except UpstreamFailure:
                 return Outcome(OutcomeKind.ENGINE_DIED, answer.status, answered)
-            stall.deadline = math.inf
+            clock.hold()
             if not data:
                 return Outcome(OutcomeKind.DONE, answer.status)
             answered = True

@@ -16,7 +16,7 @@ from enum import Enum
 import trio
 
 from gridsched.core.commands import Grant, Rejection, RejectionCode
-from gridsched.core.events import GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
+from gridsched.core.events import AnswerBegan, GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
 from gridsched.core.ids import GrantId, InstanceId, JobId
 from gridsched.core.job import Job, Outcome, OutcomeKind
 from gridsched.ports import Post
@@ -40,7 +40,8 @@ class Ticket:
         self.job = job
         self.state = TicketState.OPEN
         self._desk = desk
-        self.aborted = trio.Event()  # S11: the taken grant is to be given up; the handler watches it
+        self._aborted = False  # S11: the grant is to be given up
+        self._step: trio.CancelScope | None = None  # what that ends
         self._answer: Grant | Rejection | None = None
         self._called = trio.Event()
 
@@ -54,12 +55,31 @@ class Ticket:
             self._desk.active[answer.instance_id] += 1
         return answer
 
+    @contextmanager
+    def until_aborted(self) -> Iterator[None]:
+        """Run the taken grant's step: the block is left in silence when it is to be given up (S11)."""
+        with trio.CancelScope() as self._step:
+            if self._aborted:
+                self._step.cancel()
+            yield
+        self._step = None
+
+    def answer_begins(self) -> None:
+        """A byte of the taken grant's answer is about to be sent: it is not given up any more (S11).
+
+        Said of every step that could be, whether any may or not: the policy may change while it runs, and is not known
+        here.
+        """
+        assert isinstance(self._answer, Grant)  # noqa: S101 - a step runs under a grant; for the type checker
+        self._step = None
+        self._desk.post(AnswerBegan(self._answer.id))
+
     def step_ended(self, outcome: Outcome, *, settled: bool = True) -> None:
         """The granted step is over and the job waits for another answer. Not `settled`: the engine may still be busy
         with it."""
         grant = self._leave()
         self.state, self._answer, self._called = TicketState.OPEN, None, trio.Event()
-        self.aborted = trio.Event()
+        self._aborted = False
         self._desk.post(StepEnded(grant.id, outcome, settled))
         if not settled:
             self._desk.unsettled(grant)
@@ -89,7 +109,9 @@ class Ticket:
     def abort(self, grant_id: GrantId) -> None:
         """Have the handler give the step up (S11). A grant on its way to it is given up when it is taken."""
         if self.state is not TicketState.CLOSED and isinstance(self._answer, Grant) and self._answer.id == grant_id:
-            self.aborted.set()
+            self._aborted = True
+            if self._step is not None:
+                self._step.cancel()
 
     def deliver(self, answer: Grant | Rejection) -> None:
         """Answer the ticket. One that was closed meanwhile has posted its closing event already."""

@@ -31,6 +31,7 @@ from gridsched.core.commands import (
 from gridsched.core.events import Failure, FailureCause, InstanceExited, SlotSettled
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
+from gridsched.engine.stall import StallClocks
 from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Launch, Post, Store, Upstream, UpstreamFailure
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.wishes import Wishes
@@ -56,6 +57,7 @@ class Dispatch:
         self.catalog = catalog
         self.engine = engine
         self.upstream = upstream
+        self.stalls = StallClocks()
         self._monitor = monitor
         self._store = store
         self._recent = recent
@@ -98,8 +100,10 @@ class Dispatch:
                 self.engine.stop(instance_id)
             case PauseInstance(instance_id):
                 self.engine.pause(instance_id)
+                self.stalls.pause(instance_id)
             case ResumeInstance(instance_id):
                 self.engine.resume(instance_id)
+                self.stalls.resume(instance_id)
 
     async def _life(self, command: StartInstance) -> None:
         try:

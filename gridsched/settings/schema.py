@@ -39,6 +39,7 @@ MAX_CONTEXT = 2**26
 MAX_SLOTS = 256
 """Slots of one process: the engine's own limit."""
 
+_SWITCH: Mapping[str, object] = {"on": True, "off": False}
 _CLASSES: Mapping[str, object] = {job_class.label: job_class for job_class in JobClass}
 
 
@@ -137,6 +138,17 @@ class SchedulerSettings(Section):
     )
     fit_wait_seconds: Annotated[float, duration()] = _setting(
         "10s", "How long a chat waits for memory that nothing of ours can free, before 507 (L7)."
+    )
+    abort_after_seconds: Annotated[float | None, or_word(duration(), "null")] = _setting(
+        None,
+        "Low generations that have not answered yet are taken away for a chat that has waited this long for their slot"
+        " or memory, and run again later, at most twice a job; `null` is never (S11).",
+    )
+    background_pause: Annotated[bool, one_of(_SWITCH)] = _setting(
+        "off", "Whether low work stands still while a chat generates on its device (S10)."
+    )
+    pause_limit_seconds: Annotated[float, duration()] = _setting(
+        "3s", "How long a step of low work may stand still in all; then it runs to its end (S10)."
     )
     interactive_reserved_slots: Annotated[int | None, or_word(whole(0, MAX_SLOTS), "auto")] = _setting(
         "auto", "Slots of each model kept for interactive work; `auto` is 1 of two or more (S6)."
@@ -315,6 +327,9 @@ class Settings(Section):
             hot_window_seconds=scheduler.hot_window_seconds,
             min_residency_seconds=scheduler.min_residency_seconds,
             fit_wait_seconds=scheduler.fit_wait_seconds,
+            abort_after_seconds=scheduler.abort_after_seconds,
+            background_pause=scheduler.background_pause,
+            pause_limit_seconds=scheduler.pause_limit_seconds,
             stop_grace_seconds=self.engine.stop_grace_seconds,
             settle_limit_seconds=min(Policy().settle_limit_seconds, scheduler.stall_limit_seconds),
             queues={each: QueueLimits(queue.max_length, queue.max_wait_seconds) for each, queue in by_class.items()},

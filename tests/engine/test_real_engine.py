@@ -15,6 +15,7 @@ from gridsched.core.job import OutcomeKind
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.relay import relay
+from gridsched.engine.stall import StallClocks
 from gridsched.engine.trial_model import trial_model
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, make_bench
 from tests.support.tiny_model import make_tiny_chat
@@ -56,7 +57,7 @@ async def ask(bench: Bench, body: bytes) -> tuple[int, bytes]:
         parts.append(data)
 
     async with bench.upstream.request(ONE, "POST", CHAT, JSON, body) as answer:
-        outcome = await relay(answer, take, stall_seconds=PATIENCE_SECONDS)
+        outcome = await relay(answer, take, StallClocks().limit(ONE, PATIENCE_SECONDS))
         assert outcome.kind is OutcomeKind.DONE
         assert not any(name.startswith(b"access-control") for name, _ in answer.headers)
         return answer.status, b"".join(parts)
@@ -104,7 +105,7 @@ async def test_P5_kill_9_in_mid_answer_is_a_broken_answer_and_an_exit(real: Benc
                 seen["kills"] += 1
 
             async with real.upstream.request(ONE, "POST", CHAT, JSON, chat(100_000, stream=True)) as answer:
-                outcome = await relay(answer, kill_it, stall_seconds=PATIENCE_SECONDS)
+                outcome = await relay(answer, kill_it, StallClocks().limit(ONE, PATIENCE_SECONDS))
     assert outcome.kind is OutcomeKind.ENGINE_DIED
     assert outcome.answered
     failure = real.exit().failure

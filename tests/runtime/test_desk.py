@@ -5,12 +5,13 @@ import trio
 import trio.testing
 
 from gridsched.core.commands import Grant, Rejection, RejectionCode
-from gridsched.core.events import Event, GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
+from gridsched.core.events import AnswerBegan, Event, GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.runtime.desk import CLIENT_LEFT, Desk
 
 DONE = Outcome(OutcomeKind.DONE)
+ABORTED = Outcome(OutcomeKind.ABORTED, status=0, answered=False)
 REFUSED = Rejection(RejectionCode.QUEUE_FULL, "full")
 
 
@@ -143,3 +144,43 @@ async def test_waiting_for_an_idle_desk_ends_with_the_last_handler(office: Offic
         await trio.testing.wait_all_tasks_blocked()
         await office.desk.wait_idle()
         assert trio.current_time() - start == pytest.approx(5)
+
+
+async def test_S11_a_step_is_given_up_until_its_answer_begins(office: Office) -> None:
+    """Asked while it runs, the block is left in silence; the ticket waits on, and its next step knows nothing of it."""
+    with office.desk.submit(office.job()) as ticket:
+        office.desk.deliver(JobId(1), grant(1))
+        await ticket.answer()
+        with ticket.until_aborted():
+            office.desk.abort(GrantId(1))
+            await trio.lowlevel.checkpoint()
+            pytest.fail("the step went on")
+        ticket.step_ended(ABORTED, settled=False)
+        assert office.unsettled == [grant(1)]
+        office.desk.deliver(JobId(1), grant(1, 2))
+        await ticket.answer()
+        with ticket.until_aborted():
+            office.desk.abort(GrantId(1))
+            await trio.lowlevel.checkpoint()
+            ticket.answer_begins()
+            office.desk.abort(GrantId(2))
+            await trio.lowlevel.checkpoint()
+        ticket.end(DONE)
+    assert office.posted[1:] == [
+        StepEnded(GrantId(1), ABORTED, settled=False),
+        AnswerBegan(GrantId(2)),
+        JobEnded(GrantId(2), DONE),
+    ]
+
+
+async def test_S11_a_grant_that_is_to_be_given_up_before_it_was_taken_is_given_up_then(office: Office) -> None:
+    """The abort has crossed the grant on its way to the handler."""
+    with office.desk.submit(office.job()) as ticket:
+        office.desk.deliver(JobId(1), grant(1))
+        office.desk.abort(GrantId(1))
+        await ticket.answer()
+        with ticket.until_aborted():
+            await trio.lowlevel.checkpoint()
+            pytest.fail("the step was begun")
+        ticket.step_ended(ABORTED)
+    assert office.posted[1:] == [StepEnded(GrantId(1), ABORTED), JobAbandoned(JobId(1))]

@@ -340,3 +340,50 @@ async def test_a_process_that_hangs_sends_nothing_until_it_is_stopped(autojump_c
         running.world.engine.stop(ONE)
         with pytest.raises(UpstreamFailure):
             await running.ask("/v1/chat/completions", CHAT)
+
+
+async def test_S10_a_process_that_stands_still_answers_later_and_loses_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Prompt and tokens stand, and so does the question for its slots; all of it comes when the process goes on."""
+    async with process() as running:
+        await running.ready()
+        began = trio.current_time()
+        whole = await running.ask("/v1/chat/completions", CHAT)
+        seconds = trio.current_time() - began
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+
+            async def stand() -> None:
+                for _ in range(2):
+                    await trio.sleep(seconds / 3)
+                    running.world.engine.pause(ONE)
+                    await trio.sleep(60.0)
+                    running.world.engine.resume(ONE)
+
+            async def look() -> None:
+                await trio.sleep(seconds / 2)
+                assert await running.world.upstream.busy_slots(ONE) == 1
+                assert trio.current_time() - began >= 60.0
+
+            nursery.start_soon(stand)
+            nursery.start_soon(look)
+            again = await running.ask("/v1/chat/completions", CHAT)
+            assert json.loads(again[1])["choices"] == json.loads(whole[1])["choices"]
+        assert trio.current_time() - began == pytest.approx(seconds + 120.0)
+
+
+async def test_S10_a_process_that_stands_still_can_die(autojump_clock: trio.testing.MockClock) -> None:
+    """Whoever waits for its answer is told."""
+    async with process() as running:
+        await running.ready()
+        running.world.engine.pause(ONE)
+        async with trio.open_nursery() as nursery:
+
+            async def kill() -> None:
+                await trio.sleep(5.0)
+                running.world.engine.crash(ONE)
+
+            nursery.start_soon(kill)
+            with pytest.raises(UpstreamFailure):
+                await running.ask("/v1/chat/completions", CHAT)
