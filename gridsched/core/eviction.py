@@ -9,12 +9,12 @@ way; then the least cost (`cost`), or with `lru` those that were used longest ag
 before it (C1): a victim's *price* is a whole number whose higher digits count the dearer kinds, and prices add up.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
-from gridsched.core import cost
-from gridsched.core.ids import DeviceName
+from gridsched.core import cost, yielding
+from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger
@@ -37,6 +37,8 @@ PRICE_PARTS = 1000
 
 PRICE_LIMIT = 10**12
 """The most that one victim can cost: some thirty years. A thousand victims stay below `_DEARER`."""
+
+_STATES = (InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING)
 
 _DEARER = 10**16
 """One of a dearer kind outweighs any sum of prices."""
@@ -66,17 +68,17 @@ class _Candidate:
 
 
 def choose(
-    state: State, candidates: Iterable[Instance], want: Want, lacking: dict[DeviceName, int], *, patient: bool = False
+    state: State, want: Want, lacking: dict[DeviceName, int], taken: Container[InstanceId], *, patient: bool = False
 ) -> tuple[Instance, ...] | Obstacle:
     """The victims that free what a want lacks, or what stands in the way; with `patient`, who they will be once the
-    turns of other chats are over (R4b)."""
+    turns of other chats are over (R4b). `taken` are those that go for others already."""
     short = tuple(lacking.values())
     allowed: list[_Candidate] = []
     barred: list[tuple[_Candidate, Obstacle]] = []
-    for instance in candidates:
-        frees = _frees(state.ledger, instance, lacking)
-        if not any(frees):
+    for instance in _in_the_way(state, lacking):
+        if instance.id in taken:
             continue
+        frees = _frees(state.ledger, instance, lacking)
         candidate = _candidate(state, instance, want, frees, short)
         obstacle = obstacle_to(state, instance, want)
         if obstacle is None or (patient and obstacle.but_for == "turn"):
@@ -90,6 +92,13 @@ def choose(
     else:
         chosen = _Search(sorted(allowed, key=_best_value_first), short).best
     return tuple(item.instance for item in _spared(chosen, short))
+
+
+def _in_the_way(state: State, lacking: Iterable[DeviceName]) -> Iterable[Instance]:
+    """Those that hold memory where something lacks, and do not give it back already."""
+    ids = dict.fromkeys(each for device in lacking for each in state.ledger.books[device].reservations)
+    found = (state.instances[each] for each in ids)
+    return [item for item in found if item.state in _STATES and not item.restarting]
 
 
 # --- prices -----------------------------------------------------------------------------------------------------
@@ -227,27 +236,22 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
         return Obstacle("R1", f"{name} is pinned")
     if instance.state is InstanceState.STARTING:
         return _obstacle_to_load(instance, rank)
-    if rank[0] != JobClass.INTERACTIVE and instance.hot(now) and not yields(state, instance, want):
-        until = inf if instance.chats else instance.hot_until
-        return Obstacle("R1", f"{name} is hot: people chat with it", until, watched, "hot")
+    if rank[0] != JobClass.INTERACTIVE and instance.hot(now):
+        yields_at = yielding.yields_at(state, instance, want)
+        if yields_at > now:
+            until = inf if instance.chats else min(instance.hot_until, yields_at)
+            return Obstacle("R1", f"{name} is hot: people chat with it", until, watched, "hot")
     if want.gentle and (instance.busy() or model.queue.count):
         return Obstacle("R10", f"{name} is in use", watched=watched)
     for job_class in CLASSES[: rank[0] + 1]:
         head = model.queue.head(job_class)
+        if want.guest is model and job_class != JobClass.INTERACTIVE:
+            break  # it has had its turn in the other's place (R1)
         if head is not None and head.rank < rank:
             rule = "S1" if job_class < rank[0] else "S2"
             return Obstacle(rule, f"{name} has work that comes first", watched=watched)
     of_chats = _obstacle_of_chats(state, instance, rank) if rank[0] == JobClass.INTERACTIVE else None
     return of_chats or _obstacle_of_turns(instance, want.evict_class, policy, now)
-
-
-def yields(state: State, instance: Instance, want: Want) -> bool:
-    """R1, opt-in: an idle hot model may go once for a low job that has starved for so long; once, because it comes back
-    as hot as it was and does not yield again before somebody has chatted with it."""
-    after_seconds = state.policy.hot_yield_after_seconds
-    if after_seconds is None or want.job is None or instance.busy() or instance.model.queue.chats:
-        return False
-    return want.job.place + after_seconds <= state.now and instance.hot_until > instance.model.yielded_until
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:

@@ -6,7 +6,7 @@ A stop is refused here while a step is in flight (INV-1), whoever asks.
 
 from math import inf
 
-from gridsched.core import admission, pause, waiting
+from gridsched.core import admission, pause, waiting, yielding
 from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, StartInstance, StopInstance
 from gridsched.core.errors import InvariantViolation
 from gridsched.core.events import DeviceRead, Failure, FailureCause
@@ -45,6 +45,8 @@ def start(state: State, plan: Plan) -> None:
     want = plan.want
     instance = Instance(instance_id, model, plan.option, modes, want.job, want.load_class, state.now, since=state.now)
     instance.last_used_at = state.now
+    if want.guest is not None:
+        instance.hot_until = model.yielded_until
     state.instances[instance_id] = instance
     model.instance = instance
     model.plan = model.obstacle = None
@@ -69,6 +71,7 @@ def became_ready(state: State, instance: Instance) -> None:
     now = state.now
     instance.ready_at = instance.last_used_at = now
     state.ledger.settled(instance.id, now)
+    yielding.became_ready(state, instance)
     load_seconds = now - instance.started_at
     state.load_seconds_by_key[instance.option.key] = load_seconds
     state.say_of_instance(LogEvent.READY, instance, "P6", load_s=round(load_seconds, 3))

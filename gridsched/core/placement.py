@@ -36,19 +36,21 @@ class Purpose(Enum):
 @dataclass(slots=True, eq=False)
 class Errand:
     """A model that is to be loaded without a job: on a person's word, because it is pinned (R7), or because it yielded
-    (R1). It stands among the wants as a job of `load_class` that came at `since`. `requests` are the persons to be
-    answered."""
+    (R1) to `guest`. It stands among the wants as a job of `load_class` that came at `since`; `first`: before all
+    others of its class. `requests` are the persons to be answered."""
 
     purpose: Purpose
     load_class: JobClass
     since: float
     number: int
+    guest: "ModelState | None" = None
+    first: bool = False
     requests: list[RequestId] = field(default_factory=list)
 
     @property
     def rank(self) -> Rank:
         """Where it stands among all jobs."""
-        return (self.load_class, self.since, self.number)
+        return (self.load_class, -inf if self.first else self.since, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class Want:
 
     `starved_at` is when its first low job may have relief (S5), inf for an interactive want or relief off; `lifted`
     says that it competes as background by S5b; `gentle`, that others may go for it only while nobody uses them (R10).
-    `next_at` is when time alone could change where it stands.
+    `next_at` is when time alone could change where it stands. `bar` is why an errand must not be begun yet, and `guest`
+    the model whose turn is over when one that yielded comes back.
     """
 
     model: "ModelState"
@@ -73,6 +76,8 @@ class Want:
     lifted: bool = False
     next_at: float = inf
     gentle: bool = False
+    guest: "ModelState | None" = None
+    bar: "Obstacle | None" = None
 
     @property
     def chat(self) -> bool:

@@ -7,7 +7,7 @@ changed; an event about a ready model never comes here unless some job waits for
 
 from math import inf
 
-from gridsched.core import admission, cost, eviction, lifecycle, pressure, refusing, waiting
+from gridsched.core import admission, cost, eviction, lifecycle, pressure, refusing, waiting, yielding
 from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
@@ -60,16 +60,15 @@ def _make_plans(state: State) -> list[Plan]:
     for model in state.wanted_models().values():
         model.obstacle = None
         model.next_at = inf
-    candidates = [item for item in state.instances.values() if _may_be_victim(item)]
     draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
     slots = _LoadSlots(state)
     plans: list[Plan] = []
     for want in (want for want in wants if want.chat):
-        _add_plan(state, want, draft, candidates, slots, plans)
+        _add_plan(state, want, draft, slots, plans)
     for model in (state.waiting_models | state.touched).values():
         waiting.hold_devices(model)
     for want in (want for want in wants if not want.chat):
-        _add_plan(state, want, draft, candidates, slots, plans)
+        _add_plan(state, want, draft, slots, plans)
     state.plans = plans
     return plans
 
@@ -86,40 +85,34 @@ def _ends_soon(instance: Instance) -> bool:
 
 def prospect(state: State, want: Want) -> Plan | Obstacle:
     """What a want would be given now, behind the claims of older plans as they stand. Changes nothing (R10)."""
-    candidates = [item for item in state.instances.values() if _may_be_victim(item)]
     draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
     for plan in state.plans:
         standing = plan.live and plan.want.model.plan is plan and plan.want.model is not want.model
         if standing and plan.want.rank < want.rank and all(device in draft.now for device, _ in plan.needs):
             draft.claim(plan, state.ledger)
-    return _find(state, want, draft, candidates)
+    return _find(state, want, draft)
 
 
-def _find(
-    state: State, want: Want, room: Draft, candidates: list[Instance], *, patient: bool = False
-) -> Plan | Obstacle:
+def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Plan | Obstacle:
     def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
-        free = [item for item in candidates if item.id not in room.taken]
-        return eviction.choose(state, free, want, lacking, patient=patient)
+        return eviction.choose(state, want, lacking, room.taken, patient=patient)
 
     rungs = admission.usable_rungs(state.ledger, want.model)
     return plan_for(want, rungs, room, lambda option: _kept_from(state, want, option), choose)
 
 
-def _add_plan(
-    state: State, want: Want, draft: Draft, candidates: list[Instance], slots: "_LoadSlots", plans: list[Plan]
-) -> None:
+def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:
     """Plan one want; set a live plan's claim aside."""
     model = want.model
     room, changes_at = _room_beside_turns(state, want, draft, plans)
     turn: Obstacle | None = None
-    found = _find(state, want, room, candidates)
+    found = want.bar or _find(state, want, room)
     model.next_at = min(want.next_at, changes_at)
     if isinstance(found, Obstacle) and found.but_for == "turn":
-        turn, found = found, _find(state, want, room, candidates, patient=True)
+        turn, found = found, _find(state, want, room, patient=True)
     if isinstance(found, Obstacle):
         model.obstacle = found
-        model.next_at = min(model.next_at, found.until)
+        model.next_at = min(model.next_at, found.until, yielding.say_if_starved(state, want, found))
         return
     plan = found
     plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
@@ -210,6 +203,8 @@ def _clear_the_way(state: State, plan: Plan) -> None:
             _abort_for_chat(state, plan, victim)
         elif not victim.busy():
             terms = cost.terms_of(state, victim, plan.want.load_class)
+            if not plan.want.chat and victim.hot(state.now):
+                yielding.yielded(state, victim, plan)
             lifecycle.stop(state, victim, "R1", reason, LogEvent.EVICT, **terms.figures())
         else:
             _let_drain(state, plan, victim, reason)
@@ -275,7 +270,8 @@ def _watch_the_rest(state: State) -> None:
 
 def _somebody_lost_its_model(state: State) -> bool:
     models = state.wanted_models().values()
-    return any(model.unplaced() and model.plan is None and model.obstacle is None for model in models)
+    lost = (model for model in models if model.plan is None and model.obstacle is None)
+    return any(model.unplaced() and not model.removed for model in lost)
 
 
 def _low_slot_went_to_another(plans: list[Plan]) -> bool:

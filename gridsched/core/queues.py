@@ -35,6 +35,7 @@ class JobRecord:
 
     `step` is the one it waits for or runs, from 1. `deadline` is when its wait is over (S9), inf for never.
     `aborted_loads` counts the loads begun for it that a chat took away (L6c), `aborts` the steps of it (S11).
+    `hot_told_at` is when it was said that it waits only for something hot (B1).
     `lost_seconds` is how long steps ran that came to nothing (P5, S11): that was no waiting.
     `model` is the one that it waits for or
     runs on: the job's own, or a variant of the family that the job names; `group` are the waiting jobs of that family
@@ -52,6 +53,7 @@ class JobRecord:
     ran_again: bool = False
     aborted_loads: int = 0
     aborts: int = 0
+    hot_told_at: float = -inf
     lost_seconds: float = 0.0
     deadline: float = inf
     group: "Group | None" = None

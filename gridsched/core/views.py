@@ -11,6 +11,7 @@ from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.ledger import DeviceBook
+from gridsched.core.placement import Obstacle
 from gridsched.core.queues import CLASSES, JobRecord
 from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.snapshot import (
@@ -262,7 +263,7 @@ def _reason(state: State, record: JobRecord, model: ModelState, now: float) -> t
     name = model.spec.name
     instance = model.instance
     if instance is None or instance.restarting:
-        return _reason_without_instance(model)
+        return _reason_without_instance(state, model, now)
     if instance.state is InstanceState.STARTING:
         return "S6c", f"loading {name} ({now - instance.started_at:.0f}s)"
     if instance.state is InstanceState.DRAINING:
@@ -276,7 +277,7 @@ def _reason(state: State, record: JobRecord, model: ModelState, now: float) -> t
     return "S2", f"older jobs for {name} go first"
 
 
-def _reason_without_instance(model: ModelState) -> tuple[str, str]:
+def _reason_without_instance(state: State, model: ModelState, now: float) -> tuple[str, str]:
     name = model.spec.name
     plan = model.plan
     if plan is not None and plan.held is not None:
@@ -288,8 +289,19 @@ def _reason_without_instance(model: ModelState) -> tuple[str, str]:
     if model.unfit_since is not None:
         return "L7", f"{name} does not fit beside what cannot go"
     if model.obstacle is not None:
-        return model.obstacle.rule, model.obstacle.reason
+        return model.obstacle.rule, model.obstacle.reason + _until_it_cools(state, model.obstacle, now)
     return "S2", f"{name} has to be loaded"
+
+
+def _until_it_cools(state: State, obstacle: Obstacle, now: float) -> str:
+    """B1: until when that is hot which keeps low work out, if nobody chats with it meanwhile."""
+    if obstacle.but_for != "hot":
+        return ""
+    found = (state.instances.get(each) for each in obstacle.watched)
+    hot = [instance for instance in found if instance is not None and instance.hot(now)]
+    if not hot or any(instance.chats for instance in hot):
+        return ""
+    return f", for {words.duration(min(instance.hot_until for instance in hot) - now)} more"
 
 
 def _reason_of_low(state: State, record: JobRecord, instance: Instance, now: float) -> tuple[str, str] | None:

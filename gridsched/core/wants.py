@@ -6,8 +6,9 @@ Walks models, never their jobs. Changes nothing.
 
 from math import inf
 
+from gridsched.core import yielding
 from gridsched.core.job import JobClass
-from gridsched.core.placement import Errand, Want
+from gridsched.core.placement import Errand, Obstacle, Want
 from gridsched.core.queues import JobRecord, Rank
 from gridsched.core.residency import ModelState
 from gridsched.core.serving import batch_lift_at
@@ -17,11 +18,12 @@ from gridsched.core.state import State
 def wants_of(state: State) -> list[Want]:
     """The wants by rank."""
     models = [model for model in state.wanted_models().values() if model.unplaced() and not model.removed]
-    found = [_want_of(state, model) for model in models]
+    chatting = any(mode.active(state.now) for mode in state.modes.values())
+    found = [_want_of(state, model, chatting=chatting) for model in models]
     return sorted((want for want in found if want is not None), key=lambda want: want.rank)
 
 
-def _want_of(state: State, model: ModelState) -> Want | None:
+def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
     job = model.queue.holder(may_evict=False)
     if model.errand is not None and (job is None or model.errand.rank < job.rank):
         return _want_of_errand(state, model, model.errand)
@@ -42,7 +44,7 @@ def _want_of(state: State, model: ModelState) -> Want | None:
     lift_at = _lift_at(state, model, job)
     lifted = lift_at <= state.now
     # A starved job is relieved by how long it is starved, whatever its class: S1 is lifted for it (S5).
-    raised = lifted or (starved_at <= state.now and any(mode.active(state.now) for mode in state.modes.values()))
+    raised = lifted or (starved_at <= state.now and chatting)
     rank = _raised(job) if raised else job.rank
     evict_rank, evict_class = None, job.job.job_class
     if evictor is not None:
@@ -53,11 +55,25 @@ def _want_of(state: State, model: ModelState) -> Want | None:
 
 def _want_of_errand(state: State, model: ModelState, errand: Errand) -> Want:
     """A load without a job competes as one of its class. It runs no step, so relief that is switched off does not keep
-    it for ever from a device with chats (S4)."""
-    starved_at = errand.since + state.policy.background_max_starvation_seconds
-    next_at = starved_at if starved_at > state.now else inf
+    it for ever from a device with chats (S4). What comes back after it yielded has no turn to take: the other's is
+    over whatever its class (R1, R4a)."""
+    comes_back = errand.guest is not None
+    evict_class = JobClass.BATCH if comes_back else errand.load_class
+    starved_at = -inf if comes_back else errand.since + state.policy.background_max_starvation_seconds
+    bar = yielding.bar(state, model, errand)
+    if model.retry_at > state.now:
+        bar = Obstacle("L6d", f"{model.name} failed to load", model.retry_at)
     return Want(
-        model, None, errand.load_class, errand.rank, errand.rank, errand.load_class, starved_at, next_at=next_at
+        model,
+        None,
+        errand.load_class,
+        errand.rank,
+        errand.rank,
+        evict_class,
+        starved_at,
+        next_at=starved_at if starved_at > state.now else inf,
+        guest=errand.guest,
+        bar=bar,
     )
 
 
