@@ -15,6 +15,8 @@ KINDS = (
     "leave_on_grant",  # a client goes away between its grant and the moment it takes it
     "bad_status",  # the engine answers with an error, which ends a job of several steps early
     "crash",  # a process that serves dies
+    "oom",  # a process that serves runs out of memory
+    "cut",  # an engine closes connections unanswered, and lives on
     "stall",  # a process stops sending bytes
     "slow_load",
     "load_fails",  # out of memory, a crash, or never ready
@@ -23,6 +25,11 @@ KINDS = (
     "external",  # a program outside takes memory and gives it back
     "growth",  # a process takes more than its estimate
     "silence",  # the device cannot be read for a while
+    "two_calls",  # the total and what each process holds are of two moments
+    "lies",  # the device says what is not so, for a while
+    "vanish",  # the device is gone for a while
+    "ready_crosses_stop",  # a process becomes ready while it is told to stop
+    "probe",  # a process is asked how it is: no fault, but a thing that crosses others
     "reload",  # the configuration changes
 )
 STALL_LIMIT_SECONDS = 10.0
@@ -31,7 +38,16 @@ LOAD_FAILURES = (
     Failure(FailureCause.CRASHED, "crashed while it loaded"),
     Failure(FailureCause.START_TIMEOUT, "never became ready"),
 )
-MEAN_SECONDS = {"crash": 40.0, "external": 30.0, "silence": 60.0, "reload": 60.0}
+MEAN_SECONDS = {
+    "crash": 40.0,
+    "oom": 80.0,
+    "external": 30.0,
+    "silence": 60.0,
+    "lies": 60.0,
+    "vanish": 120.0,
+    "reload": 60.0,
+    "probe": 5.0,
+}
 
 
 class FaultPlan:
@@ -72,6 +88,26 @@ class FaultPlan:
     def stalls(self) -> bool:
         """Whether the process stops sending in this step."""
         return self._chance("stall", 0.02)
+
+    def cuts(self) -> bool:
+        """Whether the engine closes this connection unanswered."""
+        return self._chance("cut", 0.5)
+
+    def calls_differ(self) -> bool:
+        """Whether memory moves between the two calls of a reading."""
+        return self._chance("two_calls", 0.3)
+
+    def ready_crosses_stop(self) -> bool:
+        """Whether a load ends well although it was told to stop."""
+        return self._chance("ready_crosses_stop", 0.8)
+
+    def lie_seconds(self) -> float:
+        """How long a device says what is not so."""
+        return self._rngs["lies"].uniform(1, 12)
+
+    def vanished_seconds(self) -> float:
+        """How long a device is gone."""
+        return self._rngs["vanish"].uniform(1, 20)
 
     def load_factor(self) -> float:
         """How much longer a load takes than expected."""

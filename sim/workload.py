@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from gridsched.core.ids import DeviceName, ModelName
-from gridsched.core.job import JobClass, JobKind
-from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
-from gridsched.core.policy import Policy, QueueLimits
+from gridsched.core.job import NO_MEDIA, JobClass, JobKind, Medium, Quality
+from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec
+from gridsched.core.policy import Eviction, Policy, QueueLimits
 
 GIB = 1 << 30
 HEADROOM_SHARE = 0.03
@@ -44,11 +44,16 @@ class Client:
     max_wait_seconds: float | None = None
     warm_only: bool = False
     no_evict: bool = False
+    key: str = ""
+    ttl_seconds: float | None = None
+    quality: Quality | None = None
+    media: frozenset[Medium] = NO_MEDIA
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run's beginning. `faults` are the kinds that may happen; `drain` ends the run with a shutdown."""
+    """One run's beginning. `faults` are the kinds that may happen; `drain` ends the run with a shutdown; `features` are
+    what persons and clients make use of beside plain requests."""
 
     seed: int
     devices: tuple[DeviceSpec, ...]
@@ -57,6 +62,8 @@ class Scenario:
     clients: tuple[Client, ...]
     faults: frozenset[str] = field(default_factory=frozenset)
     drain: bool = False
+    features: frozenset[str] = field(default_factory=frozenset)
+    families: tuple[FamilySpec, ...] = ()
 
 
 def draw(seed: int, fault_kinds: tuple[str, ...]) -> Scenario:
@@ -128,6 +135,11 @@ def _policy(rng: Random) -> Policy:
         batch_max_starvation_seconds=rng.choice((120.0, 20.0, 0.0)),
         hot_window_seconds=rng.choice((300.0, 30.0, 5.0)),
         min_residency_seconds=rng.choice((30.0, 30.0, 5.0, 0.0)),
+        interactive_turn_seconds=rng.choice((None, None, 0.0, 10.0)),
+        eviction=rng.choice((Eviction.COST, Eviction.COST, Eviction.LRU)),
+        abort_after_seconds=rng.choice((None, None, 0.0, 2.0)),
+        background_pause=rng.choice((False, False, True)),
+        pause_limit_seconds=rng.choice((3.0, 1.0)),
         fit_wait_seconds=rng.choice((10.0, 2.0)),
         queues={
             JobClass.INTERACTIVE: QueueLimits(rng.choice((256, 256, 4)), rng.choice((None, None, 30.0))),

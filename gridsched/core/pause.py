@@ -40,7 +40,7 @@ def stands_until(state: State, instance: Instance) -> float:
     limit_seconds = state.policy.pause_limit_seconds
     if not state.policy.background_pause or not instance.grants or not _may_stand(state, instance):
         return -inf
-    return min(_since(state, entry) + limit_seconds - entry.stood_seconds for entry in instance.grants.values())
+    return min(_since(state, entry) + (limit_seconds - entry.stood_seconds) for entry in instance.grants.values())
 
 
 def _may_stand(state: State, instance: Instance) -> bool:
@@ -77,7 +77,7 @@ def resume(state: State, instance: Instance, why: str) -> None:
     """Continue a process that stands; what it is continued for comes after this. The time counts for its steps, and
     not for their turn's length (S5a)."""
     now, limit_seconds = state.now, state.policy.pause_limit_seconds
-    until = {entry: _since(state, entry) + limit_seconds - entry.stood_seconds for entry in instance.grants.values()}
+    until = {entry: _since(state, entry) + (limit_seconds - entry.stood_seconds) for entry in instance.grants.values()}
     for entry, at in until.items():
         # A step that has had its time has had it for good, whatever the sums of its pauses round to.
         entry.stood_seconds = limit_seconds if at <= now else stood_seconds(state, entry)

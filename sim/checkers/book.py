@@ -16,6 +16,7 @@ from gridsched.core.commands import (
     GrantStep,
     KeepMeasurement,
     PauseInstance,
+    RejectionCode,
     RejectJob,
     ResumeInstance,
     StartInstance,
@@ -152,6 +153,8 @@ class Book(Facts):
         grant = self.grants.get(event.grant_id)
         if grant is not None:
             grant.answered = True
+            grant.job.aborts -= grant.abort_asked  # the answer and the abort have crossed: it was none
+            grant.abort_asked = False
 
     def _settled(self, event: SlotSettled) -> None:
         self._free_slot(event.grant_id)
@@ -270,14 +273,20 @@ class Book(Facts):
         self.readings[read.device] = read
         self.read_at[read.device] = self.now
         self.version += 1
-        for instance_id, held in read.held:
-            if instance_id in self.instances:
-                self.instances[instance_id].held[read.device] = held
+        held = dict(read.held)
+        for one in self.instances.values():
+            if read.device in one.devices:
+                if one.id in held:
+                    one.held[read.device] = held[one.id]
+                    one.unread.discard(read.device)
+                else:
+                    one.unread.add(read.device)
 
     # --- configuration and persons ------------------------------------------------------------------------------------
 
     def _devices_changed(self, event: DevicesChanged) -> None:
         self.devices = {device.name: device for device in event.devices}
+        self.readings = {name: read for name, read in self.readings.items() if name in self.devices}
         self.version += 1
 
     def _models_changed(self, event: ModelsChanged) -> None:
@@ -305,7 +314,8 @@ class Book(Facts):
 
     def _unload_asked(self, event: UnloadAsked) -> None:
         self._wish(event)
-        self.put_down.add(event.model)
+        if self.pinned(event.model):
+            self.put_down.add(event.model)
         if event.force:
             for one in self.of_model.get(event.model, ()):
                 one.forced = True
@@ -419,8 +429,9 @@ class Book(Facts):
                     del self.leases[wish.device]
                 else:
                     lease.held_at = self.now
-        elif isinstance(wish, UnloadAsked) and refused:
-            self.put_down.discard(wish.model)
+        elif isinstance(wish, UnloadAsked) and command.rejection is not None:
+            if command.rejection.code is not RejectionCode.UNLOAD_UNVERIFIED:
+                self.put_down.discard(wish.model)
         elif isinstance(wish, PinAsked) and refused:
             self.pin_said.pop(wish.model, None)
 

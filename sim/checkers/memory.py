@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import StartInstance
+from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName
 from sim.checkers.checker import Checker
 from sim.checkers.notes import LONG_AGO, InstanceNote
@@ -27,25 +28,34 @@ class Memory(Checker):
             self._judge(command, device, need)
 
     def _judge(self, command: StartInstance, device: DeviceName, need: int) -> None:
-        spec, read = self.book.devices.get(device), self.book.readings.get(device)
-        if spec is None or read is None:
+        spec = self.book.devices.get(device)
+        if spec is None:
             self.broken("L1", f"{command.model} is started on {device}, of which nothing is known")
             return
+        read = self.book.readings.get(device)
+        if read is None:  # a device that was never read is believed
+            read = DeviceRead(device, spec.total_bytes, 0)
         here = [one for one in self.book.instances.values() if device in one.devices]
         reserved = sum(self._least(one, device) for one in here)
         ours = sum(max(one.held.get(device, 0), one.needs(device) if one.state == "exited" else 0) for one in here)
-        frozen = self.book.read_at[device] < self.book.stop_at.get(device, LONG_AGO) + FREEZE_SECONDS
+        frozen = self.book.read_at.get(device, LONG_AGO) < self.book.stop_at.get(device, LONG_AGO) + FREEZE_SECONDS
         external = 0 if frozen else max(0, read.used_bytes - ours)
         usable = read.total_bytes - spec.headroom_bytes - external
         if reserved + need > usable:
             sums = f"{reserved} reserved + {need} needed > {usable} usable"
             self.broken("L1", f"{command.model} is started on {device} although {sums}")
-        untaken = sum(
-            max(0, self._least(one, device) - one.held.get(device, 0)) for one in here if one.state != "exited"
-        )
+        untaken = sum(self._untaken(one, device) for one in here)
         free = read.total_bytes - read.used_bytes - untaken
         if need > free:
             self.broken("L3", f"{command.model} needs {need} on {device}, {free} are free and not promised")
+
+    def _untaken(self, one: InstanceNote, device: DeviceName) -> int:
+        """What a living process is sure to take yet: nothing where it was ready and could not be read."""
+        if one.state == "exited":
+            return 0
+        if device in one.unread and LONG_AGO < one.ready_at <= self.book.read_at.get(device, LONG_AGO):
+            return 0
+        return max(0, self._least(one, device) - one.held.get(device, 0))
 
     @staticmethod
     def _least(one: InstanceNote, device: DeviceName) -> int:

@@ -58,7 +58,8 @@ class GrantNote:
 class InstanceNote:
     """A process from its start until its memory is back. `for_class`: the highest class that waited for it then.
     `ttl` is what its last jobs asked for it to be kept (R6).
-    `need` is what was to be reserved for it, `held` what the last reading of each device says it holds. `chats` are
+    `need` is what was to be reserved for it, `held` what it was last read to hold on
+    each device, `unread` the devices whose last reading does not say. `chats` are
     grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it stands
     still, `stood` for how long it has in all (S10)."""
 
@@ -86,11 +87,16 @@ class InstanceNote:
     over: int = 0
     slots: dict[GrantId, GrantNote] = field(default_factory=dict)
     held: dict[DeviceName, int] = field(default_factory=dict)
+    unread: set[DeviceName] = field(default_factory=set)
 
     @property
     def free_slots(self) -> int:
         """Slots that nobody holds."""
         return self.parallel - len(self.slots)
+
+    def stood_by(self, now: float) -> float:
+        """How long it has stood in all."""
+        return self.stood if self.paused_at is None else self.stood + now - self.paused_at
 
     def needs(self, device: DeviceName) -> int:
         """What was reserved for it on a device."""

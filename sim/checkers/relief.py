@@ -54,7 +54,8 @@ class Relief(Checker):
             turn.grants = {one for one in turn.grants if one in grants and not grants[one].over}
             if not turn.grants:
                 turn.ended_at = self.book.now
-                turn.length = turn.ended_at - turn.began_at - (turn.instance.stood - turn.stood_before)
+                stood = turn.instance.stood_by(turn.ended_at) - turn.stood_before
+                turn.length = turn.ended_at - turn.began_at - stood
 
     def _judge_grant(self, command: GrantStep) -> None:
         """Judge a low grant where a device of it is surely in interactive mode."""
@@ -94,7 +95,7 @@ class Relief(Checker):
                 since = book.now - turn.ended_at
                 what = f"a relief turn on {device} begins {since:.3f}s after the last"
                 self.broken("S5a", f"{what}, {pause:.3f}s are due")
-        self._turns[device] = Turn(book.step, instance, book.now, instance.stood, {grant.id}, 1)
+        self._turns[device] = Turn(book.step, instance, book.now, instance.stood_by(book.now), {grant.id}, 1)
 
     def _judge_choice(self, note: JobNote, instance: InstanceNote) -> None:
         """The turn goes to the longest starved that can run: nobody who could run is starved for longer. With several

@@ -43,6 +43,8 @@ class Standing(Checker):
 
     def _judge_resume(self, command: ResumeInstance) -> None:
         one = self.book.instances.get(command.instance_id)
+        if one is not None and one.state == "exited":
+            return  # it died while it stood
         if one is None or one.paused_at is None:
             self.broken("S10", f"instance {command.instance_id} is told to go on and does not stand")
 

@@ -16,11 +16,6 @@ from sim.run import run_seed, shrink, with_scheduler
 from sim.workload import Scenario, draw
 
 ROOT = Path(__file__).parents[2]
-KEPT = [
-    int(line.split(maxsplit=1)[0])
-    for line in (ROOT / "sim" / "seeds.txt").read_text(encoding="utf-8").splitlines()
-    if line and not line.startswith("#")
-]
 
 
 class Broken(Scheduler):
@@ -57,24 +52,8 @@ def test_the_digest_does_not_depend_on_the_process() -> None:
     assert len(digests) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(1, 31), *(seed for seed in KEPT if seed > 30)])
-def test_a_run_with_faults_breaks_no_rule_and_every_job_ends(seed: int) -> None:
-    """Faults, healing, and an end for everybody."""
-    report = run_seed(seed)
-    assert [str(violation) for violation in report.violations] == []
-    assert report.events >= 1500
-
-
-@pytest.mark.slow
-def test_the_faults_really_happen() -> None:
-    """Every kind of fault strikes somewhere in a few runs, and none in a scenario without them."""
-    seen: set[str] = set()
-    for seed in range(1, 41):
-        if seen == set(KINDS):
-            break
-        seen |= set(run_seed(seed, 300).faults)
-    assert seen == set(KINDS)
+def test_nothing_goes_wrong_in_a_world_without_faults() -> None:
+    """None of them strikes."""
     quiet = draw(3, ())
     assert run_seed(3, 300, scenario=quiet).faults == {}
 
