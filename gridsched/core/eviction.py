@@ -28,6 +28,10 @@ from gridsched.core.transitions import JobState
 MAX_ABORTS = 2
 """L6c: a job's load is taken away this often, then it is finished."""
 
+LINGER_SECONDS = 2.0
+"""R4a: a model without work keeps its turn for so long, because a single client that has its answer asks again in a
+moment; else two such clients would have a load for each answer. As long as a chat's tail (S4), and as much a guess."""
+
 NODE_LIMIT = 500
 """R5: how many partial sets the search may look at before it settles for the best that it has. About a millisecond;
 the sums of one machine rarely take fifty."""
@@ -290,8 +294,11 @@ def _obstacle_of_turns(instance: Instance, job_class: int, policy: Policy, now: 
         lapsed = not cause.chat and starved_for_ever and now >= until
         if job_class >= kept_from and not lapsed:
             return Obstacle("R4", f"{name} serves the job first that it was loaded for", watched=watched)
-    has_work = instance.busy() or instance.model.queue.count > 0
-    if instance.cause_class != JobClass.INTERACTIVE and job_class >= instance.cause_class and has_work and now < until:
+    if instance.cause_class == JobClass.INTERACTIVE or job_class < instance.cause_class:
+        return None
+    if not instance.busy() and not instance.model.queue.count:
+        until = min(until, instance.last_used_at + LINGER_SECONDS if instance.served else now)
+    if now < until:
         return Obstacle("R4a", f"{name} has its turn of {policy.min_residency_seconds:g} s", until, watched)
     return None
 

@@ -6,7 +6,7 @@ A stop is refused here while a step is in flight (INV-1), whoever asks.
 
 from math import inf
 
-from gridsched.core import admission, pause, waiting, yielding
+from gridsched.core import admission, pause, thrash, waiting, yielding
 from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, StartInstance, StopInstance
 from gridsched.core.errors import InvariantViolation
 from gridsched.core.events import DeviceRead, Failure, FailureCause
@@ -72,6 +72,7 @@ def became_ready(state: State, instance: Instance) -> None:
     instance.ready_at = instance.last_used_at = now
     state.ledger.settled(instance.id, now)
     yielding.became_ready(state, instance)
+    thrash.became_ready(state, instance)
     load_seconds = now - instance.started_at
     state.load_seconds_by_key[instance.option.key] = load_seconds
     state.say_of_instance(LogEvent.READY, instance, "P6", load_s=round(load_seconds, 3))
@@ -116,6 +117,8 @@ def stop(
     _move(state, instance, InstanceMove.STOP)
     policy = state.policy
     instance.release_by = state.now + policy.stop_grace_seconds + policy.release_timeout_seconds
+    if event is LogEvent.EVICT:
+        thrash.evicted(state, instance)
     _leaves(state, instance)
     state.say_of_instance(event, instance, rule, why=reason, **figures)
     state.out.append(StopInstance(instance.id, reason))

@@ -19,6 +19,7 @@ from gridsched.core.policy import Policy
 from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord
 from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.story import Story
+from gridsched.core.thrash import Loads
 from gridsched.core.transitions import ServerState
 
 if TYPE_CHECKING:  # the rules' modules take the state
@@ -38,14 +39,15 @@ class State:
     `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
     instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
     whether a job waits for a load, whose changes could alter its plan, and when time alone could. `pressed` are the
-    devices under pressure, `pictures` what each held when it last was not (R6a).
+    devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
+    those of late (R4a).
     """
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
-        "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "models", "modes", "now",
-        "out", "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server", "story", "touched",
-        "turns_changed", "unplaced", "waiting_models", "watched",
+        "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads", "models",
+        "modes", "now", "out", "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server",
+        "story", "touched", "turns_changed", "unplaced", "waiting_models", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -62,6 +64,7 @@ class State:
         self.deadlines = Deadlines()
         self.counts = tuple(ClassCounts() for _ in CLASSES)
         self.load_seconds_by_key: dict[str, float] = {}
+        self.loads = Loads()
         self.story = Story()
         self.waiting_models: dict[ModelName, ModelState] = {}
         self.errands: dict[ModelName, ModelState] = {}

@@ -182,13 +182,14 @@ def test_R4a_does_not_hold_interactive_work_back() -> None:
 
 
 def test_R4a_lapses_when_the_model_has_no_work() -> None:
-    """The low model is idle: the next low job takes the memory at once."""
+    """The low model is idle, and its client has not asked again in two seconds: the next low job takes the memory."""
     world = World((model("a", option(12)), model("b", option(12))))
     first = world.submit("a", BACKGROUND)
     world.advance(10.0)
     world.finish(first)
     world.submit("b", BACKGROUND)
-    assert world.stops("a") == [10.0]
+    world.advance(3.0)
+    assert world.stops("a") == [12.0]
 
 
 @pytest.mark.parametrize("job_class", [BACKGROUND, BATCH])
