@@ -9,12 +9,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from gridsched.core.events import DeviceRead, Event
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
-from gridsched.core.job import JobClass
-from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
+from gridsched.core.job import JobClass, Medium, Quality
+from gridsched.core.model import DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
 
 Post = Callable[[Event], None]
 """Puts an event into the actor's inbox: synchronous, never blocks, works inside a cancelled scope."""
@@ -106,6 +106,14 @@ class ModelEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyEntry:
+    """What the configuration says of one family (R10): its models by quality, best first."""
+
+    name: str
+    variants: tuple[tuple[Quality, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogModel:
     """A model that is served, or that would be if `unavailable` did not say why it cannot (then `spec` is None).
 
@@ -123,6 +131,39 @@ class CatalogModel:
     ctx_train: int
     spec: ModelSpec | None
     unavailable: str | None = None
+
+
+MEDIA: Mapping[Capability, Medium] = {Capability.VISION: Medium.IMAGE, Capability.AUDIO: Medium.AUDIO}
+"""What a model takes beside text, by what it can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFamily:
+    """R10: one name for several models, those that can be served among them, best first."""
+
+    name: ModelName
+    variants: tuple[tuple[Quality, CatalogModel], ...]
+
+    @classmethod
+    def of(cls, entry: FamilyEntry, models: Mapping[ModelName, CatalogModel]) -> Self:
+        """From the configuration; a model that is not there is left out."""
+        named = ((quality, models.get(ModelName(name))) for quality, name in entry.variants)
+        return cls(ModelName(entry.name), tuple((quality, model) for quality, model in named if model is not None))
+
+    @property
+    def best(self) -> CatalogModel | None:
+        """The best that can be served; what it can do is what the family can be asked for."""
+        return next((model for _, model in self.variants if model.spec is not None), None)
+
+    @property
+    def spec(self) -> FamilySpec:
+        """What the scheduler is told."""
+        served = ((quality, model) for quality, model in self.variants if model.spec is not None)
+        return FamilySpec(self.name, tuple(Variant(model.name, quality, _media(model)) for quality, model in served))
+
+
+def _media(model: CatalogModel) -> frozenset[Medium]:
+    return frozenset(medium for capability, medium in MEDIA.items() if capability in model.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +188,17 @@ class Launch:
 
 
 class Catalog(Protocol):
-    """The models there are: names, ladders, launches."""
+    """The models and families there are: names, ladders, launches."""
 
     def models(self) -> tuple[CatalogModel, ...]:
         """All of them, in a stable order."""
 
-    def resolve(self, name: str) -> CatalogModel | None:
-        """By exact name, alias, file id or file name, then the same without regard to case; None if unknown."""
+    def families(self) -> tuple[CatalogFamily, ...]:
+        """All of them, in a stable order."""
+
+    def resolve(self, name: str) -> CatalogModel | CatalogFamily | None:
+        """A family or a model, by exact name, alias, file id or file name, then the same without regard to case; None
+        if unknown."""
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Up to three names a person may have meant."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.job import Quality
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
-from gridsched.ports import Capability, CatalogModel, LargestFit, Launch
+from gridsched.ports import Capability, CatalogFamily, CatalogModel, FamilyEntry, LargestFit, Launch
 from sim.gpu import GIB
 
 DISK_BYTES_PER_SECOND = 1.5e9  # a usual NVMe drive reading one large file
@@ -20,6 +21,7 @@ DEFAULT_NAMES = frozenset({"local-model", "default", "auto", "current"})
 CREATED = 1_700_000_000  # a fixed date: simulated models have no file whose time could be read
 COMPUTE_SHARE, OVERHEAD_SHARE = 0.03, 0.02  # of the whole: buffers, and what lies outside them (guesses)
 _CHAT = frozenset({Capability.CHAT, Capability.COMPLETION})
+_SEEING = _CHAT | {Capability.VISION}
 _EMBEDDING = frozenset({Capability.EMBEDDING})
 
 
@@ -59,10 +61,23 @@ def _gib(amount: float) -> int:
 
 MODELS = (
     SimModel("sim-chat-12b", _gib(8.3), _gib(1.2), 16384, 2, aliases=("gpt-4o",)),
-    SimModel("sim-chat-4b", _gib(4.0), _gib(0.6), 16384, 4, aliases=("gpt-4o-mini",)),
+    SimModel("sim-chat-4b", _gib(4.0), _gib(0.6), 16384, 4, _SEEING, ("gpt-4o-mini",)),
     SimModel("sim-chat-2b", _gib(2.8), _gib(0.4), 16384, 4),
     SimModel("sim-embed", _gib(0.4), _gib(0.02), 8192, 4, _EMBEDDING, ("text-embedding-3-small",)),
 )
+
+
+FAMILIES = (
+    FamilyEntry(
+        "sim-chat",
+        (
+            (Quality.PREFERRED, "sim-chat-12b"),
+            (Quality.BALANCED, "sim-chat-4b"),
+            (Quality.COMPACT, "sim-chat-2b"),
+        ),
+    ),
+)
+"""One name for the three that chat (R10)."""
 
 
 class SimulatedCatalog:
@@ -73,15 +88,23 @@ class SimulatedCatalog:
         self._sims = {ModelName(one.name): one for one in models}
         names = tuple(device.name for device in devices)
         self._models = tuple(_catalog_model(one, names) for one in models)
-        self._by_name = {
+        served = {model.name: model for model in self._models}
+        found = (CatalogFamily.of(entry, served) for entry in FAMILIES)
+        self._families = tuple(family for family in found if family.variants)
+        self._by_name: dict[str, CatalogModel | CatalogFamily] = {
             known: model for model in reversed(self._models) for known in (str(model.name), *model.aliases)
         }
+        self._by_name.update((str(family.name), family) for family in self._families)
 
     def models(self) -> tuple[CatalogModel, ...]:
         """All of them, largest first."""
         return self._models
 
-    def resolve(self, name: str) -> CatalogModel | None:
+    def families(self) -> tuple[CatalogFamily, ...]:
+        """Those of which there is a model."""
+        return self._families
+
+    def resolve(self, name: str) -> CatalogModel | CatalogFamily | None:
         """By name or alias, then without regard to case; the usual words for "whatever is there" give the first."""
         if name in self._by_name:
             return self._by_name[name]

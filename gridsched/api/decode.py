@@ -12,12 +12,16 @@ import msgspec
 
 from gridsched.api.members import BadBody, Member, members
 from gridsched.api.problems import Problem, RequestError, invalid
-from gridsched.core.job import JobClass, JobKind
+from gridsched.core.job import JobClass, JobKind, Quality
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
+QUALITY_WORDS: Final[Mapping[str, Quality]] = {quality.label: quality for quality in Quality}
 SERVICE_TIERS: Final[Mapping[str, JobClass]] = {"priority": JobClass.INTERACTIVE, "flex": JobClass.BACKGROUND}
 MAX_WAIT_SECONDS = 30 * 24 * 3600.0
 """A longest wait longer than a month is a mistake in the unit."""
+
+MAX_TTL_SECONDS = 366 * 24 * 3600.0
+"""As in the configuration: more than a year is a slip of the keyboard."""
 
 LONGEST_MODEL_NAME = 1024
 
@@ -34,14 +38,14 @@ T = TypeVar("T")
 
 
 class Wishes(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The body's `gridsched` member. `quality` and `ttl` are part of its public form and decide nothing here."""
+    """The body's `gridsched` member: `quality` is a family's lowest (R10), `ttl` how long the model is kept (R6)."""
 
     job_class: str | None = msgspec.field(name="class", default=None)
     max_wait_ms: float | None = None
     warm_only: bool | None = None
     no_evict: bool | None = None
-    quality: msgspec.Raw = msgspec.Raw(b"null")
-    ttl: msgspec.Raw = msgspec.Raw(b"null")
+    quality: str | None = None
+    ttl: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class InferenceRequest:
     max_wait_seconds: float | None
     warm_only: bool
     no_evict: bool
+    quality: Quality | None
+    ttl_seconds: float | None
     body: bytes
     members: tuple[Member, ...]
 
@@ -84,6 +90,8 @@ def decode(kind: JobKind, headers: Mapping[bytes, bytes], body: bytes) -> Infere
         max_wait_seconds=_max_wait(headers, wishes),
         warm_only=bool(wishes.warm_only),
         no_evict=bool(wishes.no_evict),
+        quality=_quality(wishes),
+        ttl_seconds=_ttl(wishes),
         body=body,
         members=spans,
     )
@@ -141,6 +149,24 @@ def _tier_class(fields: Mapping[str, bytes]) -> JobClass | None:
         return SERVICE_TIERS.get(_field(fields, "service_tier", str) or "")
     except RequestError:
         return None
+
+
+def _quality(wishes: Wishes) -> Quality | None:
+    """The lowest that will do. Raises RequestError."""
+    if wishes.quality is None:
+        return None
+    known = QUALITY_WORDS.get(wishes.quality.lower())
+    if known is None:
+        words = ", ".join(QUALITY_WORDS)
+        raise invalid(f"gridsched.quality: {wishes.quality!r} is no quality; there are {words}", "gridsched.quality")
+    return known
+
+
+def _ttl(wishes: Wishes) -> float | None:
+    """Seconds. Raises RequestError."""
+    if wishes.ttl is not None and not 0 <= wishes.ttl <= MAX_TTL_SECONDS:
+        raise invalid(f"gridsched.ttl: must be between 0 and {MAX_TTL_SECONDS:.0f} seconds", "gridsched.ttl")
+    return wishes.ttl
 
 
 def _max_wait(headers: Mapping[bytes, bytes], wishes: Wishes) -> float | None:

@@ -12,13 +12,14 @@ import trio
 from gridsched.api import embeddings
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
+from gridsched.api.media import media_of
 from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.splice import upstream_body
 from gridsched.api.sse import EventStream
-from gridsched.core.job import Job, JobClass, JobKind, OutcomeKind
-from gridsched.ports import Capability, CatalogModel
+from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, OutcomeKind
+from gridsched.ports import Capability, CatalogFamily, CatalogModel
 
 DEFAULT_MODEL = "default"
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.ABORTED)
@@ -50,59 +51,75 @@ class Inference:
 
     async def _serve(self, exchange: Exchange, kind: JobKind, tally: Tally) -> bool:
         request = decode(kind, exchange.headers, exchange.body)
-        model, job_class = self._resolve(request)
-        tally.model, tally.job_class = model.name, job_class.label
+        asked, job_class = self._resolve(request)
+        tally.model, tally.job_class = asked.name, job_class.label
         plan = None
         if kind is JobKind.EMBEDDINGS:
-            plan = embeddings.plan(request, model.name, self._house.settings.embedding_chunk)
-        job = self._job(request, model, job_class, steps=len(plan.chunks) if plan else 1)
+            plan = embeddings.plan(request, asked.name, self._house.settings.embedding_chunk)
+        job = self._job(request, asked, job_class, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
             seat = Seat(self._house, exchange, ticket, tally)
             if plan is not None:
                 return await embeddings.answer(seat, plan)
-            body = upstream_body(request.body, request.members, model.name)
-            return await (_stream(seat, body) if request.stream else _converse(seat, _plain(seat), body))
+            return await (_stream(seat, request) if request.stream else _converse(seat, _plain(seat), request))
 
-    def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel, JobClass]:
-        """The model and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
+    def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel | CatalogFamily, JobClass]:
+        """The model or family, and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
         asked = request.model or DEFAULT_MODEL
         catalog = self._house.runtime.parts.catalog
         suffix_class = None
-        model = catalog.resolve(asked)
-        if model is None and "@" in asked:  # an exact name wins over a suffix
+        found = catalog.resolve(asked)
+        if found is None and "@" in asked:  # an exact name wins over a suffix
             name, _, word = asked.rpartition("@")
             suffix_class = CLASS_WORDS.get(word.lower())
-            model = catalog.resolve(name.strip() or DEFAULT_MODEL) if suffix_class is not None else None
-        if model is None:
+            found = catalog.resolve(name.strip() or DEFAULT_MODEL) if suffix_class is not None else None
+        if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
-        if model.unavailable is not None or model.spec is None:
-            message = f"{model.name} cannot be served: {model.unavailable or 'it has no way to be launched'}"
-            raise RequestError(Problem("model_unavailable", message, "model"))
+        model = _servable(found)
         if _NEEDED[request.kind] not in model.capabilities:
             able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"
-            message = f"{model.name} does not serve {request.kind.value}; it serves {able}"
+            message = f"{found.name} does not serve {request.kind.value}; it serves {able}"
             raise invalid(message, "model", "model_not_supported")
         given = (request.job_class, suffix_class, request.tier_class, model.default_class)
-        return model, next((one for one in given if one is not None), JobClass.INTERACTIVE)
+        return found, next((one for one in given if one is not None), JobClass.INTERACTIVE)
 
-    def _job(self, request: InferenceRequest, model: CatalogModel, job_class: JobClass, steps: int) -> Job:
+    def _job(
+        self, request: InferenceRequest, asked: CatalogModel | CatalogFamily, job_class: JobClass, steps: int
+    ) -> Job:
         return Job(
             id=self._house.runtime.desk.new_id(),
-            model=model.name,
+            model=asked.name,
             job_class=job_class,
             kind=request.kind,
             steps=steps,
             max_wait_seconds=request.max_wait_seconds,
             warm_only=request.warm_only,
             no_evict=request.no_evict,
+            ttl_seconds=request.ttl_seconds,
+            quality=request.quality,
+            media=media_of(request) if isinstance(asked, CatalogFamily) else NO_MEDIA,
         )
+
+
+def _servable(found: CatalogModel | CatalogFamily) -> CatalogModel:
+    """The model itself, or the best of a family: what it can do is what may be asked. Raises RequestError: 503."""
+    if isinstance(found, CatalogFamily):
+        best = found.best
+        if best is None:
+            message = f"{found.name} cannot be served: none of its models can"
+            raise RequestError(Problem("model_unavailable", message, "model"))
+        return best
+    if found.unavailable is not None or found.spec is None:
+        message = f"{found.name} cannot be served: {found.unavailable or 'it has no way to be launched'}"
+        raise RequestError(Problem("model_unavailable", message, "model"))
+    return found
 
 
 def _plain(seat: Seat) -> Reply:
     return PlainReply(seat.exchange, seat.headers())
 
 
-async def _stream(seat: Seat, body: bytes) -> bool:
+async def _stream(seat: Seat, request: InferenceRequest) -> bool:
     """Answer as a stream: a second task writes the comment lines, and ends the stream when the server goes away."""
     figures = seat.house.settings
     reply = EventStream(
@@ -120,7 +137,7 @@ async def _stream(seat: Seat, body: bytes) -> bool:
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(accompany)
-        whole = await _converse(seat, reply, body)
+        whole = await _converse(seat, reply, request)
         nursery.cancel_scope.cancel()
         return whole
     problem = Problem("draining", "the server is shutting down and could not finish this answer")
@@ -128,7 +145,7 @@ async def _stream(seat: Seat, body: bytes) -> bool:
     return await reply.refuse(problem)
 
 
-async def _converse(seat: Seat, reply: Reply, body: bytes) -> bool:
+async def _converse(seat: Seat, reply: Reply, request: InferenceRequest) -> bool:
     """Run the job's one step, again if its engine died (P5) or a chat took it away (S11) before a byte of an answer
     went out."""
     try:
@@ -138,6 +155,7 @@ async def _converse(seat: Seat, reply: Reply, body: bytes) -> bool:
             if isinstance(grant, Problem):
                 whole = await reply.refuse(grant)
                 break
+            body = upstream_body(request.body, request.members, grant.model)
             outcome = await seat.run(grant, body, reply)
             if outcome.kind in COME_TO_NOTHING and not outcome.answered:
                 seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)

@@ -11,7 +11,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.snapshot import InstanceView, Snapshot
-from gridsched.ports import Catalog, CatalogModel
+from gridsched.ports import Catalog, CatalogFamily, CatalogModel
 
 OWNER = "gridsched"
 _STATES: Mapping[InstanceState, str] = {
@@ -22,24 +22,58 @@ _STATES: Mapping[InstanceState, str] = {
 }
 """The public word for a process's state, the best first: of two processes of one model the better one speaks."""
 
+_STATE_WORDS = (*dict.fromkeys(_STATES.values()), "cold", "failed", "unavailable")
+"""The public words for a model's state, nearest to serving first."""
+
 
 def listing(catalog: Catalog, snapshot: Snapshot) -> bytes:
-    """OpenAI's list of all models, those that cannot be served among them."""
-    return msgspec.json.encode({"object": "list", "data": [describe(model, snapshot) for model in catalog.models()]})
+    """OpenAI's list of all models and families, those that cannot be served among them."""
+    data = [describe(model, snapshot) for model in catalog.models()]
+    data += [describe_family(family, snapshot) for family in catalog.families()]
+    return msgspec.json.encode({"object": "list", "data": data})
 
 
-def one(model: CatalogModel, snapshot: Snapshot) -> bytes:
+def one(found: CatalogModel | CatalogFamily, snapshot: Snapshot) -> bytes:
     """OpenAI's model object."""
-    return msgspec.json.encode(describe(model, snapshot))
+    told = describe_family(found, snapshot) if isinstance(found, CatalogFamily) else describe(found, snapshot)
+    return msgspec.json.encode(told)
+
+
+def describe_family(family: CatalogFamily, snapshot: Snapshot) -> Mapping[str, object]:
+    """One family (R10): its models by quality, what may be asked of it, and how the model stands that is nearest to
+    serving."""
+    named = [model for _, model in family.variants]
+    if not named:
+        facts: dict[str, object] = {"state": "unavailable", "fits": "never", "capabilities": [], "aliases": []}
+        return _listed(family.name, 0, facts | {"variants": {}})
+    nearest = min(named, key=lambda model: _STATE_WORDS.index(_state_of(model, snapshot)))
+    best = family.best or named[0]
+    facts = dict(_facts(nearest, snapshot))
+    facts["capabilities"] = _capabilities(best)
+    facts["aliases"] = []
+    facts["variants"] = {quality.label: model.name for quality, model in family.variants}
+    return _listed(family.name, best.created, facts)
 
 
 def describe(model: CatalogModel, snapshot: Snapshot) -> Mapping[str, object]:
     """One model, as the contract lists it."""
+    return _listed(model.name, model.created, _facts(model, snapshot))
+
+
+def _listed(name: str, created: int, facts: Mapping[str, object]) -> Mapping[str, object]:
+    return {"id": name, "object": "model", "created": created, "owned_by": OWNER, "gridsched": facts}
+
+
+def _capabilities(model: CatalogModel) -> list[str]:
+    return sorted(capability.value for capability in model.capabilities)
+
+
+def _facts(model: CatalogModel, snapshot: Snapshot) -> Mapping[str, object]:
     instance = best_instance(snapshot.instances, model)
     facts: dict[str, object] = {
         "state": _state(model, instance, snapshot),
         "fits": _fits(model.spec, instance, snapshot),
-        "capabilities": sorted(capability.value for capability in model.capabilities),
+        "capabilities": _capabilities(model),
         "tier": _tier(model, instance),
         **_shape(model.spec, instance),
         "aliases": model.aliases,
@@ -54,7 +88,7 @@ def describe(model: CatalogModel, snapshot: Snapshot) -> Mapping[str, object]:
     elif model.name in snapshot.failed:
         retry_at, why = snapshot.failed[model.name]
         facts["failed"] = {"reason": why, "retry_after_s": max(0.0, retry_at - snapshot.at)}
-    return {"id": model.name, "object": "model", "created": model.created, "owned_by": OWNER, "gridsched": facts}
+    return facts
 
 
 def best_instance(instances: Iterable[InstanceView], model: CatalogModel) -> InstanceView | None:
@@ -62,6 +96,10 @@ def best_instance(instances: Iterable[InstanceView], model: CatalogModel) -> Ins
     order = list(_STATES)
     living = [view for view in instances if view.model == model.name and view.state in _STATES]
     return min(living, key=lambda view: order.index(view.state), default=None)
+
+
+def _state_of(model: CatalogModel, snapshot: Snapshot) -> str:
+    return _state(model, best_instance(snapshot.instances, model), snapshot)
 
 
 def _state(model: CatalogModel, instance: InstanceView | None, snapshot: Snapshot) -> str:

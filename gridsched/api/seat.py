@@ -15,6 +15,7 @@ from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import Sink, Way, run_step
 from gridsched.core.commands import Grant, Rejection, RejectionCode
+from gridsched.core.ids import ModelName
 from gridsched.core.job import JobKind, Outcome, OutcomeKind
 from gridsched.runtime.desk import Ticket
 from gridsched.runtime.runtime import Runtime
@@ -93,6 +94,7 @@ class Seat:
                 self._queue_seconds = trio.current_time() - self._submitted_at
             return of_rejection(self._with_log(answer))
         self._last = answer
+        self.tally.model = answer.model
         self._granted_at = trio.current_time()
         if self._queue_seconds is None:
             self._queue_seconds = answer.queue_seconds
@@ -122,7 +124,7 @@ class Seat:
     def broken(self, grant: Grant, outcome: Outcome) -> Problem:
         """What a client is told of a step that the engine did not finish."""
         log_tail = self.house.runtime.parts.engine.log_tail(grant.instance_id)
-        return of_outcome(outcome, self.ticket.job.model, log_tail)
+        return of_outcome(outcome, grant.model, log_tail)
 
     def began_answering(self, at: float | None) -> None:
         """Count when the first byte of an answer went out, if one did."""
@@ -130,21 +132,26 @@ class Seat:
             self.house.observer.first_byte(self.tally.job_class, self.tally.model, at - self.tally.began)
 
     def headers(self) -> list[Header]:
-        """The headers that name the job; how long it queued is among them once it has been granted, or refused."""
+        """The headers that name the job; how long it queued is among them once it has been granted, or refused. The
+        model is the one that serves it, and until then what was asked for (R10)."""
         job = self.ticket.job
         headers = [
             (b"x-gridsched-job-id", b"%d" % job.id),
             (b"x-gridsched-class", job.job_class.label.encode()),
-            (b"x-gridsched-model", job.model.encode()),
+            (b"x-gridsched-model", self._model.encode()),
         ]
         if self._queue_seconds is not None:
             headers.append((b"x-gridsched-queue-ms", b"%d" % round(self._queue_seconds * 1000)))
         return headers
+
+    @property
+    def _model(self) -> ModelName:
+        return self.ticket.job.model if self._last is None else self._last.model
 
     def say(self, *, answering: bool) -> str:
         """What the job waits for, in a comment line's words (H3, S9b)."""
         job, runtime = self.ticket.job, self.house.runtime
         if self._granted_at is not None:
             verb = "generating" if answering else "prefilling"
-            return f"{verb} {job.model} ({trio.current_time() - self._granted_at:.0f}s)"
+            return f"{verb} {self._model} ({trio.current_time() - self._granted_at:.0f}s)"
         return runtime.said(job.id) or "queued"

@@ -216,6 +216,7 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
         f"{model.spec.name} {when} ({sums})",
         retry_seconds,
         {
+            "model": model.name,
             "required_bytes": sum(need for _, need in needs),
             "available_bytes": sum(max(0, _int(row["available_bytes"])) for row in per_device),
             "per_device": per_device,

@@ -7,6 +7,7 @@ it was built with. A change of files, devices or settings makes a new catalog.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import LaunchOption, ModelSpec
@@ -14,7 +15,16 @@ from gridsched.library.names import Named, Names, printable
 from gridsched.library.planning import Defaults, Plan, Unservable, plan
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
-from gridsched.ports import Capability, CatalogModel, DeviceInfo, LargestFit, Launch, Measurement
+from gridsched.ports import (
+    Capability,
+    CatalogFamily,
+    CatalogModel,
+    DeviceInfo,
+    FamilyEntry,
+    LargestFit,
+    Launch,
+    Measurement,
+)
 
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
@@ -38,12 +48,15 @@ class ModelCatalog:
         measurements: Mapping[str, Measurement],
         *,
         defaults: Defaults,
+        families: Sequence[FamilyEntry] = (),
         default_model: str | None = None,
         engine_build: str = "",
     ) -> None:
         """`devices` is never empty and of one backend. `default_model` is any word that resolves."""
         self._devices = tuple(devices)
-        named = [_named(source) for source in library.sources]
+        # A family's name goes before what files bring with them.
+        named = [Named(ModelName(entry.name), Path()) for entry in families]
+        named += [_named(source) for source in library.sources]
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
         for source in library.sources:
@@ -51,10 +64,13 @@ class ModelCatalog:
             self._entries[name] = _entry(
                 source, words.aliases(name), self._devices, measurements, defaults, engine_build
             )
+        served = {name: entry.model for name, entry in self._entries.items()}
+        self._families = {ModelName(entry.name): CatalogFamily.of(entry, served) for entry in families}
         default = words.resolve(default_model) if default_model else None
         self._names = Names(named, default or self._first_chat())
         self.notes = tuple(map(printable, library.notes))
         self.problems = tuple(_too_much_pinned(self.models(), self._devices))
+        self.faults = tuple(_not_chatting(self.families()))
         if default_model and default is None:
             known = ", ".join(words.closest(default_model)) or "no name is like it"
             self.problems += (f"library.default_model: there is no model {default_model!r} ({known})",)
@@ -63,10 +79,16 @@ class ModelCatalog:
         """All of them: the configured ones in their order, then those from folders in the order of their paths."""
         return tuple(entry.model for entry in self._entries.values())
 
-    def resolve(self, name: str) -> CatalogModel | None:
-        """The model that a client means, see `names`."""
+    def families(self) -> tuple[CatalogFamily, ...]:
+        """All of them, in the order of the configuration."""
+        return tuple(self._families.values())
+
+    def resolve(self, name: str) -> CatalogModel | CatalogFamily | None:
+        """The family or model that a client means, see `names`."""
         found = self._names.resolve(name)
-        return self._entries[found].model if found is not None else None
+        if found is None:
+            return None
+        return self._families.get(found) or self._entries[found].model
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Up to three names a person may have meant."""
@@ -175,6 +197,15 @@ def _too_much_pinned(models: Sequence[CatalogModel], devices: Sequence[DeviceInf
             f"the pinned models do not fit together: {each} MiB at the least, {room_bytes >> 20} MiB to plan with;"
             " unpin one, or give it less context"
         )
+
+
+def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[str]:
+    """R10: variants that turn out to be for something else, once their files were read."""
+    for family in families:
+        for quality, model in family.variants:
+            if model.spec is not None and Capability.CHAT not in model.capabilities:
+                able = ", ".join(sorted(capability.value for capability in model.capabilities))
+                yield f"families.{family.name}.{quality.label}: {model.name} does not chat; it serves {able}"
 
 
 def _least_bytes(spec: ModelSpec) -> int:

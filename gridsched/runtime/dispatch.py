@@ -178,12 +178,13 @@ class Dispatch:
         per_device = rejection.detail.get("per_device")
         if rejection.code is not RejectionCode.INSUFFICIENT_VRAM or job is None or not isinstance(per_device, list):
             return rejection
+        model = ModelName(str(rejection.detail.get("model", job.model)))  # of a family, the one that was looked at
         usable = {DeviceName(row["device"]): int(row["available_bytes"]) for row in per_device}
-        fit = self.catalog.largest_fit(job.model, usable)
+        fit = self.catalog.largest_fit(model, usable)
         detail = {**rejection.detail, "max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}
         suggestions = detail.get("suggestions")
         if isinstance(suggestions, list):
-            detail["suggestions"] = [*suggestions, *_smaller(job.model, fit)]
+            detail["suggestions"] = [*suggestions, *_smaller(model, fit)]
         return replace(rejection, detail=detail)
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import trio
 
-from gridsched.core.events import DevicesChanged, DrainBegan, Event, ModelsChanged
+from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, ModelsChanged
 from gridsched.core.ids import JobId
-from gridsched.core.model import ModelSpec
+from gridsched.core.model import FamilySpec, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, Snapshot
@@ -110,6 +110,8 @@ class Runtime:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(DevicesChanged(tuple(info.spec for info in self.parts.monitor.devices())))
             self.post(ModelsChanged(self._specs()))
+            if families := self._families():
+                self.post(FamiliesChanged(families))
             async with trio.open_nursery() as inner:
                 inner.start_soon(self._actor.run)
                 inner.start_soon(
@@ -132,6 +134,10 @@ class Runtime:
 
     def _specs(self) -> tuple[ModelSpec, ...]:
         return tuple(model.spec for model in self.parts.catalog.models() if model.spec is not None)
+
+    def _families(self) -> tuple[FamilySpec, ...]:
+        """Those of which a model can be served."""
+        return tuple(family.spec for family in self.parts.catalog.families() if family.best is not None)
 
     async def _drain(self) -> None:
         """P8: nobody new, whoever waits is told, whoever runs may finish within the limit."""

@@ -16,6 +16,9 @@ from gridsched.settings.schema import Settings
 MAX_SHOWN = 40
 """Faults that are printed; the rest are counted."""
 
+_NAMED = ("models", "families")
+"""Sections whose keys are names that a person chose."""
+
 _TOP = Place(1, 1, 1, 1)
 
 
@@ -65,7 +68,7 @@ def problem_of(document: Document, details: ErrorDetails) -> Problem:
 
 
 def _unknown(loc: Loc) -> str:
-    *parent, key = (NAME_PART if n == 1 and loc[0] == "models" else str(part) for n, part in enumerate(loc))
+    *parent, key = (NAME_PART if n == 1 and loc[0] in _NAMED else str(part) for n, part in enumerate(loc))
     keys = [setting.key for setting in settings_there_are()]
     homes = [".".join(known[:-1]) for known in keys if known[-1] == key]
     if homes:
@@ -80,7 +83,8 @@ def _unknown(loc: Loc) -> str:
 
 
 def name_clashes(document: Document) -> Iterator[Problem]:
-    """Ids and aliases that mean two models, or the same one twice. Clients' names are found without regard to case."""
+    """Ids, aliases and families that mean two things, or the same twice. Clients' names are found without regard to
+    case."""
     first: dict[str, Loc] = {}
     for loc, name in _names(document):
         other = first.setdefault(name.casefold(), loc)
@@ -99,6 +103,42 @@ def _names(document: Document) -> Iterator[tuple[Loc, str]]:
         for number, alias in enumerate(aliases if isinstance(aliases, list) else ()):
             if isinstance(alias, str):
                 yield ("models", name, "aliases", number), alias
+    families = document.value.get("families")
+    for name in families if isinstance(families, dict) else ():
+        yield ("families", name), name
+
+
+def unfit_variants(document: Document, settings: Settings) -> Iterator[Problem]:
+    """R10: families without a variant, with one twice, or with one that is no model here or cannot chat. What a file
+    serves that says nothing of its capabilities is known only once it has been read."""
+    for name, family in settings.families.items():
+        if not family.variants:
+            yield _at(document, ("families", name), "a family names at least one model: preferred, balanced or compact")
+        seen: dict[str, str] = {}
+        for quality, model in family.variants:
+            sentence = _unfit(settings, model, seen.setdefault(model, quality.label), quality.label)
+            if sentence:
+                yield _at(document, ("families", name, quality.label), sentence)
+
+
+def _unfit(settings: Settings, model: str, first: str, here: str) -> str:
+    if model not in settings.models:
+        close = get_close_matches(model, settings.models, 1)
+        known = f"did you mean {close[0]}?" if close else f"there are {', '.join(settings.models) or 'none'}"
+        return f"there is no model {model} under models; {known}"
+    if first != here:
+        return f"{model} is the {first} variant already"
+    able = settings.models[model].capabilities
+    if able is not None and Capability.CHAT not in able:
+        return f"{model} does not chat, and a family is for chats and completions"
+    return ""
+
+
+def _at(document: Document, loc: Loc, sentence: str) -> Problem:
+    place = document.places[loc]
+    if place.holds_more:
+        return Problem(place.key_line, place.key_column, dotted(loc), sentence)
+    return Problem(place.line, place.column, dotted(loc), sentence)
 
 
 def starved_models(document: Document, settings: Settings) -> Iterator[Problem]:

@@ -14,7 +14,14 @@ import platformdirs
 from pydantic import ValidationError
 
 from gridsched.settings.document import Problem, read_document
-from gridsched.settings.faults import SettingsError, name_clashes, problem_of, sentence_of, starved_models
+from gridsched.settings.faults import (
+    SettingsError,
+    name_clashes,
+    problem_of,
+    sentence_of,
+    starved_models,
+    unfit_variants,
+)
 from gridsched.settings.schema import ServerSettings, Settings
 from gridsched.settings.values import Surroundings
 
@@ -90,7 +97,7 @@ def parse(text: str, source: str, around: Surroundings) -> Settings:
     problems = [*document.problems, *name_clashes(document)]
     try:
         settings = Settings.model_validate(document.value, context=around)
-        problems += starved_models(document, settings)
+        problems += [*starved_models(document, settings), *unfit_variants(document, settings)]
         if not problems:
             return settings
     except ValidationError as error:

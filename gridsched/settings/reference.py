@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from gridsched.settings.schema import ModelSettings, Section, Settings
+from gridsched.settings.schema import FamilySettings, ModelSettings, Section, Settings
 from gridsched.settings.values import Reads
 
 NAME_PART = "NAME"
-"""Stands for a model's id in the key of a setting."""
+"""Stands for a model's id, or a family's, in the key of a setting."""
 
 TABLE_BEGIN = "<!-- settings: begin (written by `python -m gridsched.settings.reference`) -->"
 TABLE_END = "<!-- settings: end -->"
@@ -43,8 +43,8 @@ def _walk(section: type[Section], prefix: tuple[str, ...]) -> Iterator[Setting]:
         key = (*prefix, str(field.alias))
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             yield from _walk(field.annotation, key)
-        elif ModelSettings in get_args(field.annotation):
-            yield from _walk(ModelSettings, (*key, NAME_PART))
+        elif named := [each for each in (ModelSettings, FamilySettings) if each in get_args(field.annotation)]:
+            yield from _walk(named[0], (*key, NAME_PART))
         else:
             yield Setting(key, _word(field), _default(field), str(field.description))
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from gridsched.core.job import JobClass
-from gridsched.core.policy import Policy, QueueLimits
-from gridsched.ports import Capability, ModelEntry
+from gridsched.core.job import JobClass, Quality
+from gridsched.core.policy import Eviction, Policy, QueueLimits
+from gridsched.ports import Capability, FamilyEntry, ModelEntry
 from gridsched.settings.values import (
     AMOUNT,
     ENVIRONMENT,
@@ -135,6 +135,19 @@ class SchedulerSettings(Section):
     )
     min_residency_seconds: Annotated[float, duration()] = _setting(
         "30s", "A model loaded for low work stays at least this long while it has work (R4a)."
+    )
+    interactive_turn_seconds: Annotated[float | None, or_word(duration(), "auto")] = _setting(
+        "auto",
+        "How long a model that people use serves them before it goes for another that people wait for; `auto` is as"
+        " long as its load takes, `0s` is strict order (R4b).",
+    )
+    eviction: Annotated[Eviction, one_of({word.value: word for word in Eviction})] = _setting(
+        "cost",
+        "Which of the models of one tier goes: `cost` weighs what its reload takes and how soon it will be wanted,"
+        " `lru` takes the one used longest ago (R5).",
+    )
+    hot_yield_after_seconds: Annotated[float | None, or_word(duration(), "null")] = _setting(
+        None, "Low work that waited this long may once have an idle hot model unloaded; `null` is never (R1)."
     )
     fit_wait_seconds: Annotated[float, duration()] = _setting(
         "10s", "How long a chat waits for memory that nothing of ours can free, before 507 (L7)."
@@ -287,13 +300,31 @@ class ModelSettings(Section):
         )
 
 
-def _models(value: object) -> object:
-    """Nothing is no models. Raises ValueError."""
-    if is_null(value):
-        return {}
-    if isinstance(value, Mapping):
-        return value
-    raise ValueError(f"expected a mapping of names to models, {shown(value)}")
+class FamilySettings(Section):
+    """One name for several sizes of a model: a request gets the best that can serve it (R10)."""
+
+    preferred: Annotated[str | None, or_word(NAME, "null")] = _setting(None, "The model that is the best of them.")
+    balanced: Annotated[str | None, or_word(NAME, "null")] = _setting(None, "The model between the two.")
+    compact: Annotated[str | None, or_word(NAME, "null")] = _setting(None, "The model that takes the least memory.")
+
+    @property
+    def variants(self) -> tuple[tuple[Quality, str], ...]:
+        """The models it names, best first."""
+        named = ((each, getattr(self, each.label)) for each in Quality)
+        return tuple((each, name) for each, name in named if name is not None)
+
+
+def _named(what: str) -> BeforeValidator:
+    """Nothing is none of them; anything but a mapping is a fault."""
+
+    def read(value: object) -> object:
+        if is_null(value):
+            return {}
+        if isinstance(value, Mapping):
+            return value
+        raise ValueError(f"expected a mapping of names to {what}, {shown(value)}")
+
+    return BeforeValidator(read)
 
 
 class Settings(Section):
@@ -305,8 +336,11 @@ class Settings(Section):
     engine: EngineSettings = _setting(EngineSettings(), "The llama-server that is run.")
     library: LibrarySettings = _setting(LibrarySettings(), "Where model files are found.")
     defaults: DefaultSettings = _setting(DefaultSettings(), "For models that do not say it themselves.")
-    models: Annotated[dict[Annotated[str, NAME], ModelSettings], BeforeValidator(_models)] = _setting(
+    models: Annotated[dict[Annotated[str, NAME], ModelSettings], _named("models")] = _setting(
         {}, "Served names, each with what is different from the defaults."
+    )
+    families: Annotated[dict[Annotated[str, NAME], FamilySettings], _named("families")] = _setting(
+        {}, "Served names that stand for several sizes each (R10)."
     )
 
     def policy(self) -> Policy:
@@ -326,6 +360,9 @@ class Settings(Section):
             batch_max_starvation_seconds=scheduler.batch_max_starvation_seconds,
             hot_window_seconds=scheduler.hot_window_seconds,
             min_residency_seconds=scheduler.min_residency_seconds,
+            interactive_turn_seconds=scheduler.interactive_turn_seconds,
+            eviction=scheduler.eviction,
+            hot_yield_after_seconds=scheduler.hot_yield_after_seconds,
             fit_wait_seconds=scheduler.fit_wait_seconds,
             abort_after_seconds=scheduler.abort_after_seconds,
             background_pause=scheduler.background_pause,
@@ -339,3 +376,7 @@ class Settings(Section):
         """The configured models, in the file's order."""
         reserved_slots = self.scheduler.interactive_reserved_slots
         return tuple(model.entry(name, reserved_slots) for name, model in self.models.items())
+
+    def family_entries(self) -> tuple[FamilyEntry, ...]:
+        """The configured families, in the file's order."""
+        return tuple(FamilyEntry(name, family.variants) for name, family in self.families.items())

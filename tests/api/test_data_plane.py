@@ -136,7 +136,13 @@ async def test_the_models_are_listed_in_a_stable_order(autojump_clock: MockClock
         assert listed["object"] == "list"
         models = listed["data"]
         assert isinstance(models, list)
-        assert [model["id"] for model in models] == ["sim-chat-12b", "sim-chat-4b", "sim-chat-2b", "sim-embed"]
+        assert [model["id"] for model in models] == [
+            "sim-chat-12b",
+            "sim-chat-4b",
+            "sim-chat-2b",
+            "sim-embed",
+            "sim-chat",
+        ]
         assert {model["object"] for model in models} == {"model"}
         facts = models[0]["gridsched"]
         assert (facts["state"], facts["fits"], facts["tier"]) == ("cold", "now", "cold")

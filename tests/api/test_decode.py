@@ -159,3 +159,24 @@ def test_a_compressed_body_is_refused_by_its_own_status() -> None:
 def test_embeddings_never_stream() -> None:
     """There is nothing to stream in one assembled answer."""
     assert read({"input": "a", "stream": True}, kind=JobKind.EMBEDDINGS).stream is False
+
+
+@pytest.mark.parametrize(("word", "quality"), [("preferred", 0), ("Balanced", 1), ("compact", 2), (None, None)])
+def test_R10_the_lowest_quality_is_one_of_three_words(word: str | None, quality: int | None) -> None:
+    """Any case; another word is a 400."""
+    assert read(HELLO | {"gridsched": {"quality": word}}).quality == quality
+    for wrong in ("best", 1, ""):
+        param = "gridsched.quality" if isinstance(wrong, str) else "gridsched"
+        assert refusal(HELLO | {"gridsched": {"quality": wrong}}) == (400, "invalid_request", param)
+
+
+@pytest.mark.parametrize(("said", "seconds"), [(0, 0.0), (5, 5.0), (0.5, 0.5), (None, None)])
+def test_R6_a_request_may_say_how_long_its_model_is_kept(said: float | None, seconds: float | None) -> None:
+    """In seconds."""
+    assert read(HELLO | {"gridsched": {"ttl": said}}).ttl_seconds == seconds
+
+
+@pytest.mark.parametrize("said", [-1, 1e9, "5m", [5]])
+def test_R6_a_ttl_that_is_no_number_of_seconds_is_a_400(said: object) -> None:
+    """Nothing is guessed."""
+    assert refusal(HELLO | {"gridsched": {"ttl": said}})[:2] == (400, "invalid_request")

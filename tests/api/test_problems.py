@@ -15,10 +15,13 @@ EXPECTED = {
     RejectionCode.QUEUE_TIMEOUT: 503,
     RejectionCode.NOT_RESIDENT: 503,
     RejectionCode.MODEL_NOT_FOUND: 404,
+    RejectionCode.MODEL_NOT_SUPPORTED: 400,
     RejectionCode.MODEL_FAILED: 503,
     RejectionCode.INSUFFICIENT_VRAM: 507,
     RejectionCode.UPSTREAM_ERROR: 502,
     RejectionCode.DRAINING: 503,
+    RejectionCode.CONFLICT: 409,
+    RejectionCode.UNLOAD_UNVERIFIED: 500,
 }
 
 

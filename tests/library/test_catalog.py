@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 
 from gridsched.core.ids import DeviceName, ModelName
-from gridsched.core.job import JobClass
-from gridsched.core.model import DeviceSpec, LaunchOption
+from gridsched.core.job import JobClass, Medium, Quality
+from gridsched.core.model import DeviceSpec, LaunchOption, Variant
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.planning import Defaults
 from gridsched.library.sources import read_library
-from gridsched.ports import Backend, Capability, Catalog, DeviceInfo, LargestFit, Measurement, ModelEntry
+from gridsched.ports import (
+    Backend,
+    Capability,
+    Catalog,
+    CatalogFamily,
+    CatalogModel,
+    DeviceInfo,
+    FamilyEntry,
+    LargestFit,
+    Measurement,
+    ModelEntry,
+)
 from tests.library.models import BASE, CHAT, EMBEDDER, PROJECTOR, PROJECTOR_TENSORS, RERANKER, write_model, write_split
 from tests.support.gguf_header import Value
 
@@ -30,6 +41,7 @@ def catalog(
     devices: Sequence[DeviceInfo] = (HOST,),
     measurements: Mapping[str, Measurement] | None = None,
     defaults: Defaults = Defaults(),  # noqa: B008 - frozen
+    families: Sequence[FamilyEntry] = (),
     default_model: str | None = None,
     engine_build: str = "b1",
 ) -> ModelCatalog:
@@ -39,6 +51,7 @@ def catalog(
         devices,
         measurements or {},
         defaults=defaults,
+        families=families,
         default_model=default_model,
         engine_build=engine_build,
     )
@@ -344,3 +357,42 @@ def test_models_from_folders_are_served_under_their_origin(tmp_path: Path) -> No
     assert made.resolve("pub/repo") is None
     assert (default := made.resolve("current")) is not None
     assert default.name == "pub/repo/m-Q4"
+
+
+# --- R10 --------------------------------------------------------------------------------------------------------
+
+GEMMA = FamilyEntry("Gemma", ((Quality.PREFERRED, "big"), (Quality.BALANCED, "gone"), (Quality.COMPACT, "small")))
+
+
+def test_R10_a_family_is_found_like_a_model(chat: Path, tmp_path: Path) -> None:
+    """By its name in any case, as the default, before what a file is called, and among the names that are close."""
+    seeing = frozenset((Capability.CHAT, Capability.VISION))
+    entries = (ModelEntry("big", chat), ModelEntry("small", chat, capabilities=seeing))
+    write_model(tmp_path / "m" / "gemma.gguf")
+    made = catalog(*entries, folders=[tmp_path / "m"], families=[GEMMA], default_model="Gemma")
+    family = made.resolve("GEMMA")
+    assert isinstance(family, CatalogFamily)
+    assert made.resolve("auto") is family
+    assert (made.families(), made.problems, made.faults) == ((family,), (), ())
+    assert catalog(*entries, families=[GEMMA]).closest("gema") == ("Gemma",)
+    assert family.best is made.resolve("big")
+    assert family.spec.variants == (
+        Variant(ModelName("big"), Quality.PREFERRED),
+        Variant(ModelName("small"), Quality.COMPACT, frozenset((Medium.IMAGE,))),
+    )
+
+
+def test_R10_the_scheduler_is_told_only_of_variants_that_can_be_served(chat: Path, tmp_path: Path) -> None:
+    """The best of the rest speaks for the family; without any, none does."""
+    missing = ModelEntry("big", tmp_path / "none.gguf")
+    family = catalog(missing, ModelEntry("small", chat), families=[GEMMA]).families()[0]
+    assert isinstance(family.best, CatalogModel)
+    assert (family.best.name, len(family.spec.variants)) == ("small", 1)
+    assert catalog(missing, ModelEntry("x", chat), families=[GEMMA]).families()[0].best is None
+
+
+def test_R10_a_variant_whose_file_does_not_chat_is_a_fault_of_the_configuration(chat: Path, tmp_path: Path) -> None:
+    """An embedder cannot be in a family."""
+    embedder = write_model(tmp_path / "e.gguf", EMBEDDER)
+    made = catalog(ModelEntry("big", chat), ModelEntry("small", embedder), families=[GEMMA])
+    assert made.faults == ("families.Gemma.compact: small does not chat; it serves embedding",)

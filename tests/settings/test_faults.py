@@ -156,6 +156,82 @@ def test_S6_reserving_every_slot_of_a_model_is_a_fault() -> None:
     ).startswith("f.yaml:4:3: models.m: scheduler.interactive_reserved_slots keeps 1")
 
 
+# --- R10 --------------------------------------------------------------------------------------------------------
+
+
+def test_R10_what_is_wrong_with_a_family_is_told_at_its_place() -> None:
+    """Unknown models, a name that is taken, one model twice, one that cannot chat, none at all."""
+    assert faults(
+        """\
+        models:
+          big: {path: a, aliases: [large]}
+          small: {path: b}
+          embed: {path: c, capabilities: [embedding]}
+        families:
+          one: {preferred: bog, compact: zzz}
+          small: {preferred: big}
+          LARGE: {preferred: big}
+          two:
+            preferred: big
+            balanced: embed
+            compact: big
+          three: {}
+          four: {prefered: big}
+          five: {preferred: 7, compact: [small]}
+        """
+    ) == [
+        "f.yaml:7:3: families.small: the name small is taken by models.small on line 3 (case makes no difference)",
+        (
+            "f.yaml:8:3: families.LARGE: the name LARGE is taken by models.big.aliases[0] on line 2"
+            " (case makes no difference)"
+        ),
+        "f.yaml:14:10: families.four.prefered: unknown key; did you mean preferred?",
+        "f.yaml:15:24: families.five.compact: expected text, got a list",
+    ]
+    assert faults(
+        """\
+        models:
+          big: {path: a}
+          small: {path: b}
+          embed: {path: c, capabilities: [embedding]}
+        families:
+          one: {preferred: bog, compact: zzz}
+          two:
+            preferred: big
+            balanced: embed
+            compact: big
+          three: {}
+        """
+    ) == [
+        "f.yaml:6:20: families.one.preferred: there is no model bog under models; did you mean big?",
+        "f.yaml:6:34: families.one.compact: there is no model zzz under models; there are big, small, embed",
+        "f.yaml:9:15: families.two.balanced: embed does not chat, and a family is for chats and completions",
+        "f.yaml:10:14: families.two.compact: big is the preferred variant already",
+        "f.yaml:11:3: families.three: a family names at least one model: preferred, balanced or compact",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("families: [a]", "f.yaml:1:1: families: expected a mapping of names to families, got a list"),
+        ("families: {f: a}", "f.yaml:1:15: families.f: expected a mapping of settings, got a"),
+        (
+            "scheduler: {eviction: lfu}",
+            "f.yaml:1:23: scheduler.eviction: expected cost or lru, got lfu; did you mean lru?",
+        ),
+        ("scheduler: {background_pause: yes}", "f.yaml:1:31: scheduler.background_pause: expected on or off, got yes"),
+        (
+            "scheduler: {interactive_turn: 5}",
+            "f.yaml:1:31: scheduler.interactive_turn: expected a duration such as 300ms, 2s, 5m or 1h, got 5",
+        ),
+    ],
+)
+def test_the_rules_switches_and_families_say_what_they_expect(text: str, line: str) -> None:
+    """Wrong words and shapes."""
+    assert fault(text) == line
+
+
 # --- YAML itself ------------------------------------------------------------------------------------------------
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gridsched.core.job import JobClass
-from gridsched.core.policy import Policy, QueueLimits
+from gridsched.core.job import JobClass, Quality
+from gridsched.core.policy import Eviction, Policy, QueueLimits
 from gridsched.ports import Capability, ModelEntry
 from gridsched.settings.load import defaults
 from gridsched.settings.reference import settings_there_are
@@ -37,6 +37,12 @@ def entry(settings: Settings) -> ModelEntry:
     return only
 
 
+def family(settings: Settings) -> tuple[tuple[Quality, str], ...]:
+    """The variants of the one family."""
+    (only,) = settings.family_entries()
+    return only.variants
+
+
 CASES = {
     "server.host": Case("::1", lambda s: s.server.host, "::1"),
     "server.port": Case("0", lambda s: s.server.port, 0),
@@ -49,6 +55,9 @@ CASES = {
     "scheduler.embedding_chunk": Case("8", lambda s: s.scheduler.embedding_chunk, 8),
     "scheduler.hot_window": Case("1m", lambda s: s.policy().hot_window_seconds, 60.0),
     "scheduler.min_residency": Case("1.5m", lambda s: s.policy().min_residency_seconds, 90.0),
+    "scheduler.interactive_turn": Case("0s", lambda s: s.policy().interactive_turn_seconds, 0.0),
+    "scheduler.eviction": Case("lru", lambda s: s.policy().eviction, Eviction.LRU),
+    "scheduler.hot_yield_after": Case("10m", lambda s: s.policy().hot_yield_after_seconds, 600.0),
     "scheduler.fit_wait": Case("4s", lambda s: s.policy().fit_wait_seconds, 4.0),
     "scheduler.abort_after": Case("20s", lambda s: s.policy().abort_after_seconds, 20.0),
     "scheduler.background_pause": Case("on", lambda s: s.policy().background_pause, True),
@@ -88,6 +97,9 @@ CASES = {
         "[chat, vision]", lambda s: entry(s).capabilities, frozenset((Capability.CHAT, Capability.VISION))
     ),
     "models.NAME.env": Case("{A: on, B: 007}", lambda s: entry(s).env, {"A": "on", "B": "007"}),
+    "families.NAME.preferred": Case("m", family, ((Quality.PREFERRED, "m"),)),
+    "families.NAME.balanced": Case("m", family, ((Quality.BALANCED, "m"),)),
+    "families.NAME.compact": Case("m", family, ((Quality.COMPACT, "m"),)),
 }
 
 
@@ -97,6 +109,8 @@ def configuration(key: str, written: str) -> str:
     if path == "models":
         said = {"path": "m.gguf"} | {leaf: written}
         return "models: {m: {" + ", ".join(f"{name}: {text}" for name, text in said.items()) + "}}"
+    if path == "families":
+        return f"models: {{m: {{path: m.gguf}}}}\nfamilies: {{f: {{{leaf}: {written}}}}}"
     return "{".join(f"{part}: " for part in key.split(".")) + written + "}" * key.count(".")
 
 
@@ -111,6 +125,8 @@ def test_a_case_shows_something(key: str, case: Case) -> None:
     """The value is not the default: else the test above could not fail."""
     if key.startswith("models."):
         assert case.arrives(read("models: {m: {path: m.gguf}}")) != case.value
+    elif key.startswith("families."):
+        assert defaults().family_entries() == ()
     else:
         assert case.arrives(defaults()) != case.value
 
@@ -147,3 +163,25 @@ def test_settings_cannot_be_changed() -> None:
     """What was read is what holds until the next reading."""
     with pytest.raises(ValueError, match="frozen"):
         defaults().server.port = 1
+
+
+@pytest.mark.parametrize(
+    ("line", "figure", "value"),
+    [
+        ("interactive_turn: auto", "interactive_turn_seconds", None),
+        ("eviction: cost", "eviction", Eviction.COST),
+        ("hot_yield_after: null", "hot_yield_after_seconds", None),
+        ("abort_after: null", "abort_after_seconds", None),
+        ("background_pause: off", "background_pause", False),
+    ],
+)
+def test_a_switch_can_be_written_as_its_default(line: str, figure: str, value: object) -> None:
+    """The word of the default is one that a person may write."""
+    assert getattr(read(f"scheduler: {{{line}}}").policy(), figure) == value
+
+
+def test_R10_a_familys_variants_go_from_the_best_to_the_smallest() -> None:
+    """Whatever the order of the file."""
+    models = "models: {a: {path: a}, b: {path: b}, c: {path: c}}"
+    settings = read(f"{models}\nfamilies: {{f: {{compact: a, preferred: b, balanced: c}}}}")
+    assert [name for _, name in family(settings)] == ["b", "c", "a"]
