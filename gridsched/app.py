@@ -17,6 +17,7 @@ import trio
 from gridsched.api.app import Front
 from gridsched.api.listen import CannotListen, PortTaken, listen, room_for_connections
 from gridsched.api.settings import FrontSettings
+from gridsched.core.errors import CoreError
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.nvml import Usable, all_of
@@ -46,6 +47,11 @@ REAP_SECONDS = 5.0
 """After a process's own grace it is killed; this is the time for that to show."""
 
 Say = Callable[[str], None]
+
+
+class Broken(Exception):
+    """The scheduler has met a bug of its own and must not go on: what does not hold, and the story of what it
+    concerns, a line each."""
 
 
 class StartError(Exception):
@@ -218,7 +224,8 @@ def serve(
     ready: Callable[[], None],
     recorder: Recorder | None = None,
 ) -> None:
-    """Run the server until a signal ends it: the first asks it to drain and stop, the second ends it at once."""
+    """Run the server until a signal ends it: the first asks it to drain and stop, the second ends it at once. Raises
+    Broken when the scheduler finds that it has a bug; every process has been ended by then."""
     metrics = Metrics(parts.engine.info())
     limits = Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
     runtime = Runtime(
@@ -236,7 +243,19 @@ def serve(
         ),
         metrics,
     )
-    trio.run(_serve, runtime, front, ready)
+    try:
+        trio.run(_serve, runtime, front, ready)
+    except* CoreError as bugs:
+        raise Broken("\n".join(_told(bugs))) from None
+
+
+def _told(bugs: BaseExceptionGroup[CoreError]) -> Iterator[str]:
+    """The bugs of the scheduler in a group, with their stories, whatever groups are inside it."""
+    for bug in bugs.exceptions:
+        if isinstance(bug, BaseExceptionGroup):
+            yield from _told(bug)
+        else:
+            yield str(bug)
 
 
 async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> None:

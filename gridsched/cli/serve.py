@@ -14,6 +14,9 @@ from gridsched.library.names import printable
 from gridsched.runtime.tape import Recorder
 from gridsched.settings.schema import Settings
 
+BROKEN = 1
+"""The contract's "failed": a service manager starts it again."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve. 0 when told to stop, else the code of what is in the way."""
+    """Serve. 0 when told to stop, 1 at a bug of the scheduler's, else the code of what is in the way."""
     logging.basicConfig(format="gridsched: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         settings, source = settings_of(args)
@@ -42,6 +45,9 @@ def main(args: argparse.Namespace) -> int:
             app.serve(found.parts, settings, listener, lambda: tell(f"listening  http://{where}:{port}"), tape)
     except app.StartError as error:
         return refuse(error)
+    except app.Broken as bug:
+        say(f"the scheduler has met a bug and ends, its processes with it:\n{bug}")
+        return BROKEN
     return 0
 
 

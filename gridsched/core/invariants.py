@@ -16,7 +16,7 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.placement import Plan
 from gridsched.core.queues import CLASSES
-from gridsched.core.residency import Instance
+from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import JobState
 
@@ -32,9 +32,10 @@ def check(scheduler: "Scheduler") -> None:
         invariant(scheduler.state)
 
 
-def _broken(
+def broken(
     state: State, number: int, message: str, *, job: JobId | None = None, instance: InstanceId | None = None
 ) -> NoReturn:
+    """Raise the violation, with the story of what it concerns."""
     raise InvariantViolation(f"INV-{number}: {message}", state.story.of(job, instance))
 
 
@@ -42,7 +43,7 @@ def inv_1_no_stop_with_steps_in_flight(state: State) -> None:
     """R2: a process that was told to stop has no step in flight, unless it was dead before."""
     for item in state.instances.values():
         if item.state in (InstanceState.STOPPING, InstanceState.STOPPED) and item.grants and not item.exited:
-            _broken(state, 1, f"instance {item.id} stops with {len(item.grants)} steps in flight", instance=item.id)
+            broken(state, 1, f"instance {item.id} stops with {len(item.grants)} steps in flight", instance=item.id)
 
 
 def inv_2_slots(state: State) -> None:
@@ -53,12 +54,14 @@ def inv_2_slots(state: State) -> None:
         chats = sum(1 for entry in item.grants.values() if entry.record.chat and not entry.over)
         low = sum(1 for entry in item.grants.values() if not entry.record.chat)
         if len(item.grants) > item.option.parallel or (chats, low) != (item.chats, item.low):
-            _broken(state, 2, f"instance {item.id}: {len(item.grants)} steps, counted {chats}+{low}", instance=item.id)
+            broken(state, 2, f"instance {item.id}: {len(item.grants)} steps, counted {chats}+{low}", instance=item.id)
     for entry in state.grants.values():
         if entry.lives_on and (not entry.over or entry.record.grant_id == entry.id):
-            _broken(state, 2, f"grant {entry.id} is over for its job and runs it", job=entry.record.job.id)
+            broken(state, 2, f"grant {entry.id} is over for its job and runs it", job=entry.record.job.id)
+        if entry.over and not entry.lives_on and entry.record.state is not JobState.SETTLING:
+            broken(state, 2, f"grant {entry.id} is over, its job goes on", job=entry.record.job.id)
     if outstanding != len(state.grants):
-        _broken(state, 2, f"{len(state.grants)} grants are outstanding, {outstanding} are on instances")
+        broken(state, 2, f"{len(state.grants)} grants are outstanding, {outstanding} are on instances")
 
 
 def inv_3_ledger_mirrors_instances(state: State) -> None:
@@ -67,12 +70,12 @@ def inv_3_ledger_mirrors_instances(state: State) -> None:
         for instance_id in book.reservations:
             item = state.instances.get(instance_id)
             if item is None or item.released:
-                _broken(state, 3, f"{name} holds memory for instance {instance_id}, which is gone")
+                broken(state, 3, f"{name} holds memory for instance {instance_id}, which is gone")
     for item in state.instances.values():
         for device in item.devices:
             page = state.ledger.books.get(device)
             if not item.released and (page is None or item.id not in page.reservations):
-                _broken(state, 3, f"instance {item.id} holds nothing on {device}", instance=item.id)
+                broken(state, 3, f"instance {item.id} holds nothing on {device}", instance=item.id)
 
 
 def inv_4_single_flight(state: State) -> None:
@@ -80,10 +83,10 @@ def inv_4_single_flight(state: State) -> None:
     here = Counter(item.model.spec.name for item in state.instances.values() if item.state in HERE)
     for name, count in here.items():
         if count > 1:
-            _broken(state, 4, f"{name} has {count} instances")
+            broken(state, 4, f"{name} has {count} instances")
     for name, model in state.models.items():
         if (model.instance is not None) != (here[name] == 1):
-            _broken(state, 4, f"{name} is not said to have the instance that it has")
+            broken(state, 4, f"{name} is not said to have the instance that it has")
 
 
 def inv_5_every_job_is_in_one_place(state: State) -> None:
@@ -96,24 +99,24 @@ def inv_5_every_job_is_in_one_place(state: State) -> None:
             waiting[each] += len(queue.by_class[each])
         for record in queue:
             if record.state is not JobState.WAITING or record.job.id in seen or record.job.id not in state.jobs:
-                _broken(state, 5, f"job {record.job.id} is queued and {record.state.name}", job=record.job.id)
+                broken(state, 5, f"job {record.job.id} is queued and {record.state.name}", job=record.job.id)
             seen.add(record.job.id)
         lengths = (
             len(queue.chats) + len(queue.background) + len(queue.batch),
             len(queue.background) + len(queue.batch),
         )
         if lengths != (queue.count, queue.low) or (queue.count > 0) != (model.spec.name in state.waiting_models):
-            _broken(state, 5, f"the counts of {model.spec.name}'s queue are wrong")
+            broken(state, 5, f"the counts of {model.spec.name}'s queue are wrong")
     for job_id, record in state.jobs.items():
         running = record.grant_id in state.grants
         if running == (job_id in seen) or running != (record.state is JobState.RUNNING):
-            _broken(state, 5, f"job {job_id} is {record.state.name}, running: {running}", job=job_id)
+            broken(state, 5, f"job {job_id} is {record.state.name}, running: {running}", job=job_id)
     for each in CLASSES:
         running_count = sum(
             1 for entry in state.grants.values() if entry.record.job.job_class is each and not entry.over
         )
         if (waiting[each], running_count) != (state.counts[each].waiting, state.counts[each].running):
-            _broken(state, 5, f"the counts of {each.label} are wrong")
+            broken(state, 5, f"the counts of {each.label} are wrong")
 
 
 def inv_6_modes_count_chats(state: State) -> None:
@@ -126,18 +129,26 @@ def inv_6_modes_count_chats(state: State) -> None:
     for model in state.models.values():
         for mode in model.held:
             holding[mode.device] += 1
-        if model.held and not model.queue.chats:
-            _broken(state, 6, f"{model.spec.name} holds devices for nobody")
+        if model.held and not (model.queue.chats and _may_hold(model)):
+            broken(state, 6, f"{model.spec.name} holds devices for nobody")
     for device, mode in state.modes.items():
         if (mode.chats_running, mode.chats_waiting) != (running[device], holding[device]):
-            _broken(state, 6, f"{device} counts {mode.chats_running} chats that run, {mode.chats_waiting} that wait")
+            broken(state, 6, f"{device} counts {mode.chats_running} chats that run, {mode.chats_waiting} that wait")
+
+
+def _may_hold(model: ModelState) -> bool:
+    """A4: a slot, a load or a live plan to wait for."""
+    instance = model.instance
+    if instance is not None and instance.state in (InstanceState.STARTING, InstanceState.READY):
+        return model.held == instance.modes
+    return model.plan is not None and model.plan.live and model.held == model.plan.modes
 
 
 def inv_7_no_low_step_begins_under_a_chat(state: State) -> None:
     """S4: a low step was granted outside interactive mode, or in a turn."""
     for entry in state.grants.values():
         if not entry.record.chat and not entry.lawful:
-            _broken(state, 7, f"grant {entry.id} was given in interactive mode", job=entry.record.job.id)
+            broken(state, 7, f"grant {entry.id} was given in interactive mode", job=entry.record.job.id)
 
 
 def inv_8_queues_are_in_order(state: State) -> None:
@@ -146,7 +157,7 @@ def inv_8_queues_are_in_order(state: State) -> None:
         for each in CLASSES:
             places = [record.rank for record in model.queue.by_class[each].values()]
             if places != sorted(places):
-                _broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of order")
+                broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of order")
 
 
 def inv_9_nobody_waits_for_nothing(state: State) -> None:
@@ -156,9 +167,9 @@ def inv_9_nobody_waits_for_nothing(state: State) -> None:
         if item is None or item.state is not InstanceState.READY:
             continue
         if model.queue.chats and item.free_slots() > 0:
-            _broken(state, 9, f"a chat waits beside a free slot of {model.spec.name}", instance=item.id)
+            broken(state, 9, f"a chat waits beside a free slot of {model.spec.name}", instance=item.id)
         if model.queue.low and item.low_slots(state.now) > 0 and not item.interactive_mode(state.now):
-            _broken(state, 9, f"low work waits beside a free slot of {model.spec.name}", instance=item.id)
+            broken(state, 9, f"low work waits beside a free slot of {model.spec.name}", instance=item.id)
 
 
 def inv_10_turns(state: State) -> None:
@@ -169,10 +180,10 @@ def inv_10_turns(state: State) -> None:
         if turn is None:
             continue
         if outstanding[id(turn)] != turn.outstanding or not turn.outstanding:
-            _broken(state, 10, f"the turn on {mode.device} counts wrong", instance=turn.instance_id)
+            broken(state, 10, f"the turn on {mode.device} counts wrong", instance=turn.instance_id)
     turns = {id(mode.turn) for mode in state.modes.values() if mode.turn is not None}
     if set(outstanding) - turns:
-        _broken(state, 10, "a relief step runs in no device's turn")
+        broken(state, 10, "a relief step runs in no device's turn")
 
 
 def inv_11_loads(state: State) -> None:
@@ -180,7 +191,7 @@ def inv_11_loads(state: State) -> None:
     starting = [item for item in state.instances.values() if item.state is InstanceState.STARTING]
     low = sum(1 for item in starting if item.cause_class != JobClass.INTERACTIVE)
     if low > 1 or len(starting) - low > 1:
-        _broken(state, 11, f"{low} low and {len(starting) - low} interactive loads at once")
+        broken(state, 11, f"{low} low and {len(starting) - low} interactive loads at once")
 
 
 def inv_12_drains_are_for_somebody(state: State) -> None:
@@ -190,9 +201,9 @@ def inv_12_drains_are_for_somebody(state: State) -> None:
         if item.state is not InstanceState.DRAINING or item.restarting or state.draining:
             continue
         if item.id not in needed or item.model.pinned:
-            _broken(state, 12, f"instance {item.id} drains for nobody", instance=item.id)
+            broken(state, 12, f"instance {item.id} drains for nobody", instance=item.id)
         if not item.grants:
-            _broken(state, 12, f"instance {item.id} drains with nothing to wait for", instance=item.id)
+            broken(state, 12, f"instance {item.id} drains with nothing to wait for", instance=item.id)
 
 
 def inv_13_claims_are_disjoint(state: State) -> None:
@@ -203,7 +214,7 @@ def inv_13_claims_are_disjoint(state: State) -> None:
         claimed = sum(need for plan in open_plans for device, need in plan.needs if device == name)
         leaving = sum(item.bytes for item_id, item in book.reservations.items() if _leaves(state, open_plans, item_id))
         if claimed > max(0, book.free_bytes + leaving):
-            _broken(state, 13, f"plans claim {claimed} bytes of {name}, {book.free_bytes + leaving} will be free")
+            broken(state, 13, f"plans claim {claimed} bytes of {name}, {book.free_bytes + leaving} will be free")
 
 
 def inv_14_what_stands_is_needed_by_nobody(state: State) -> None:
@@ -215,9 +226,9 @@ def inv_14_what_stands_is_needed_by_nobody(state: State) -> None:
         steps = item.grants.values()
         only_low = bool(steps) and not any(step.record.chat or step.over or step.aborting for step in steps)
         if item.state is not InstanceState.READY or state.draining or item.model.queue.chats or not only_low:
-            _broken(state, 14, f"instance {item.id} stands and is needed", instance=item.id)
+            broken(state, 14, f"instance {item.id} stands and is needed", instance=item.id)
         if not any(mode.chats_running for mode in item.modes):
-            _broken(state, 14, f"instance {item.id} stands for nobody", instance=item.id)
+            broken(state, 14, f"instance {item.id} stands for nobody", instance=item.id)
 
 
 def _leaves(state: State, plans: list[Plan], instance_id: InstanceId) -> bool:
@@ -231,18 +242,41 @@ def inv_15_families(state: State) -> None:
     for key, group in state.groups.items():
         names = [each.model for each in qualifying(group.family, key[2], key[3])]
         if not group.waiting or group.model.name not in names or group.family.name not in state.families:
-            _broken(state, 15, f"{len(group.waiting)} jobs for {key[0]} are aimed at {group.model.name}")
+            broken(state, 15, f"{len(group.waiting)} jobs for {key[0]} are aimed at {group.model.name}")
         for record in group.waiting.values():
             if record.group is not group or record.model != group.model.name:
-                _broken(state, 15, f"job {record.job.id} is not where its group is", job=record.job.id)
+                broken(state, 15, f"job {record.job.id} is not where its group is", job=record.job.id)
     grouped = 0
     for model in state.waiting_models.values():
         for record in model.queue:
             grouped += record.group is not None
             if record.model != model.name:
-                _broken(state, 15, f"job {record.job.id} waits at {model.name}", job=record.job.id)
+                broken(state, 15, f"job {record.job.id} waits at {model.name}", job=record.job.id)
     if grouped != sum(len(group.waiting) for group in state.groups.values()):
-        _broken(state, 15, "groups count jobs that do not wait")
+        broken(state, 15, "groups count jobs that do not wait")
+
+
+def inv_16_low_work_evicts_cold_models(state: State) -> None:
+    """R1: nothing that is pinned goes for a plan, and nothing that is hot for low work, unless it may yield."""
+    yielding = state.policy.hot_yield_after_seconds is not None
+    for plan in state.plans:
+        for victim in plan.victims if plan.live else ():
+            hot = victim.hot(state.now) and not plan.want.chat and not yielding
+            if victim.model.pinned or hot:
+                broken(state, 16, f"{victim.model.name} would go for {plan.want.model.name}", instance=victim.id)
+
+
+def inv_17_who_waits_for_a_load_has_a_plan_or_a_reason(state: State) -> None:
+    """S9b, S7: no job is forgotten: one that needs a load has a plan, or an obstacle that can be told."""
+    for model in state.wanted_models().values():
+        if model.unplaced() and not state.draining and (model.plan is None) == (model.obstacle is None):
+            broken(state, 17, f"{model.name} is waited for, with a plan: {model.plan is not None}, and as much reason")
+
+
+def inv_18_the_armed_moment_lies_ahead(state: State) -> None:
+    """S7: what was due has been done; a timer in the past would be a poll, or never ring."""
+    if state.wake_at <= state.now:
+        broken(state, 18, f"the timer stands at {state.wake_at:.6f}, now is {state.now:.6f}")
 
 
 INVARIANTS: tuple[Callable[[State], None], ...] = (
@@ -261,5 +295,8 @@ INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_13_claims_are_disjoint,
     inv_14_what_stands_is_needed_by_nobody,
     inv_15_families,
+    inv_16_low_work_evicts_cold_models,
+    inv_17_who_waits_for_a_load_has_a_plan_or_a_reason,
+    inv_18_the_armed_moment_lies_ahead,
 )
 """In the order of their numbers."""

@@ -12,7 +12,19 @@ waiting jobs are never walked, and planning runs only where some job needs a loa
 from collections.abc import Callable
 from math import inf
 
-from gridsched.core import aborts, admission, families, lifecycle, pause, planning, relief, serving, views, waiting
+from gridsched.core import (
+    aborts,
+    admission,
+    families,
+    guard,
+    lifecycle,
+    pause,
+    planning,
+    relief,
+    serving,
+    views,
+    waiting,
+)
 from gridsched.core.commands import ArmTimer, Command, LogEvent
 from gridsched.core.errors import IllegalMove
 from gridsched.core.events import (
@@ -56,13 +68,14 @@ END, WAITING = JobMove.END, JobState.WAITING
 class Scheduler:
     """The pure state machine. One owner calls it, from one task (S7).
 
-    `check_invariants` checks every numbered invariant after every step and raises InvariantViolation with the story.
+    `check_invariants` checks every numbered invariant after every step, `guarded` what the step's own commands rest on
+    (`guard`), which is cheap enough for production. Both raise InvariantViolation with the story.
     """
 
-    def __init__(self, policy: Policy | None = None, *, check_invariants: bool = False) -> None:
+    def __init__(self, policy: Policy | None = None, *, check_invariants: bool = False, guarded: bool = False) -> None:
         self._state = State(policy or Policy())
         self._check_invariants = check_invariants
-        self._wake_at = inf
+        self._guarded = guarded
         self._look_after_steps(self._state.policy)
         self._handlers: dict[type, Callable[..., None]] = {
             JobSubmitted: self._job_submitted,
@@ -97,7 +110,7 @@ class Scheduler:
         state.now = max(state.now, now)
         state.out = []
         self._handlers[type(event)](event)
-        if state.now >= self._wake_at:
+        if state.now >= state.wake_at:
             self._let_time_take_effect()
         if state.touched or state.replan_due or state.turns_changed:
             self._settle()
@@ -106,9 +119,11 @@ class Scheduler:
         wake_at = self._next_wake()
         if self._steps_are_watched:
             wake_at = min(wake_at, aborts.review(state), pause.review(state))
-        if wake_at != self._wake_at:
-            self._wake_at = wake_at
+        if wake_at != state.wake_at:
+            state.wake_at = wake_at
             state.out.append(ArmTimer(None if wake_at == inf else wake_at))
+        if self._guarded:
+            guard.check_step(state)
         if self._check_invariants:
             check(self)
         return tuple(state.out)

@@ -47,7 +47,7 @@ class State:
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
         "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads", "models",
         "modes", "now", "out", "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server",
-        "story", "touched", "turns_changed", "unplaced", "waiting_models", "watched",
+        "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -78,6 +78,7 @@ class State:
         self.unplaced = False
         self.watched: set[InstanceId] = set()
         self.plan_wake_at = inf
+        self.wake_at = inf
         self.pressed: set[DeviceName] = set()
         self.pictures: dict[DeviceName, Picture] = {}
         self.out: list[Command] = []

@@ -77,7 +77,7 @@ class Runtime:
             store=parts.store,
             recent=self._recent,
         )
-        scheduler = Scheduler(policy, check_invariants=check)
+        scheduler = Scheduler(policy, check_invariants=check, guarded=True)
         self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed, recorder=recorder)
         self.desk = Desk(self._actor.post, self.dispatch.settle)
         self.wishes = Wishes(self._actor.post)

@@ -123,6 +123,26 @@ def aimed_past_its_queue(state: State) -> None:
     next(iter(parts(state)[1].queue)).model = ModelName("m")
 
 
+def hot_model_given_away(state: State) -> None:
+    """INV-16."""
+    greedy_plan(state)
+    (plan,) = state.plans
+    plan.needs = ()
+    plan.victims = (parts(state)[0],)
+
+
+def load_forgotten(state: State) -> None:
+    """INV-17."""
+    model = parts(state)[1]
+    assert model.instance is not None
+    model.instance.restarting = True
+
+
+def timer_left_behind(state: State) -> None:
+    """INV-18."""
+    state.wake_at = state.now
+
+
 BUGS: tuple[Callable[[State], None], ...] = (
     stopped_with_steps,
     slots_miscounted,
@@ -139,6 +159,9 @@ BUGS: tuple[Callable[[State], None], ...] = (
     greedy_plan,
     stands_while_it_serves_chats,
     aimed_past_its_queue,
+    hot_model_given_away,
+    load_forgotten,
+    timer_left_behind,
 )
 
 
@@ -147,6 +170,28 @@ def test_every_invariant_catches_a_planted_bug(number: int) -> None:
     """INV-n, by the n-th bug."""
     state = busy_state()
     BUGS[number - 1](state)
+    with pytest.raises(InvariantViolation, match=f"INV-{number}:"):
+        INVARIANTS[number - 1](state)
+
+
+def settled_in_secret(state: State) -> None:
+    """INV-2: a step that is over whose job goes on."""
+    entry = next(iter(state.grants.values()))
+    entry.over = True
+    entry.instance.chats -= 1
+
+
+def held_without_a_plan(state: State) -> None:
+    """INV-6: a chat in back-off that holds the card (A4)."""
+    instance = parts(state)[0]
+    instance.model.instance = None
+
+
+@pytest.mark.parametrize(("number", "bug"), [(2, settled_in_secret), (6, held_without_a_plan)])
+def test_an_invariant_with_two_sides_catches_a_bug_on_either(number: int, bug: Callable[[State], None]) -> None:
+    """The other one of each."""
+    state = busy_state()
+    bug(state)
     with pytest.raises(InvariantViolation, match=f"INV-{number}:"):
         INVARIANTS[number - 1](state)
 
