@@ -18,7 +18,7 @@ from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger
-from gridsched.core.placement import Obstacle, Want
+from gridsched.core.placement import ANY_CHAT, Obstacle, Want
 from gridsched.core.policy import Eviction, Policy
 from gridsched.core.queues import CLASSES, Rank
 from gridsched.core.residency import Instance
@@ -235,7 +235,7 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
     policy, now = state.policy, state.now
     model = instance.model
     name = model.spec.name
-    watched = frozenset((instance.id,))
+    watched = frozenset(((instance.id, rank),))
     if model.pinned:
         return Obstacle("R1", f"{name} is pinned")
     if instance.state is InstanceState.STARTING:
@@ -255,14 +255,14 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
             rule = "S1" if job_class < rank[0] else "S2"
             return Obstacle(rule, f"{name} has work that comes first", watched=watched)
     of_chats = _obstacle_of_chats(state, instance, rank) if rank[0] == JobClass.INTERACTIVE else None
-    return of_chats or _obstacle_of_turns(instance, want.evict_class, policy, now)
+    return of_chats or _obstacle_of_turns(instance, rank, want.evict_class, policy, now)
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
     """L6c: a chat may take a load away that no chat waits for; nobody else may."""
     if rank[0] == JobClass.INTERACTIVE and not instance.model.queue.chats:
         return None
-    return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset((instance.id,)))
+    return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset(((instance.id, rank),)))
 
 
 def _obstacle_of_chats(state: State, instance: Instance, rank: Rank) -> Obstacle | None:
@@ -278,13 +278,13 @@ def _obstacle_of_chats(state: State, instance: Instance, rank: Rank) -> Obstacle
     if until <= state.now:
         return None
     reason = f"{model.spec.name} serves its own chats for {turn_seconds:g} s before it is unloaded for others"
-    return Obstacle("R4b", reason, until, frozenset((instance.id,)), "turn")
+    return Obstacle("R4b", reason, until, frozenset(((instance.id, ANY_CHAT),)), "turn")
 
 
-def _obstacle_of_turns(instance: Instance, job_class: int, policy: Policy, now: float) -> Obstacle | None:
+def _obstacle_of_turns(instance: Instance, rank: Rank, job_class: int, policy: Policy, now: float) -> Obstacle | None:
     """R4 and R4a: a load serves first, and low work takes turns."""
     name = instance.model.spec.name
-    watched = frozenset((instance.id,))
+    watched = frozenset(((instance.id, rank),))
     until = instance.ready_at + policy.min_residency_seconds
     cause = instance.cause
     if cause is not None and cause.state is JobState.WAITING:

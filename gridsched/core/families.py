@@ -52,7 +52,6 @@ class Group:
         if at_old_place and record.rank < first.rank:
             self.waiting.move_to_end(record.job.id, last=False)
         state.groups[self.key] = self
-        state.unplaced = True
 
     def remove(self, state: State, record: JobRecord) -> None:
         """A job waits no longer."""

@@ -77,7 +77,7 @@ def became_ready(state: State, instance: Instance) -> None:
     state.load_seconds_by_key[instance.option.key] = load_seconds
     state.say_of_instance(LogEvent.READY, instance, "P6", load_s=round(load_seconds, 3))
     state.out.append(KeepLoadTime(instance.model.spec.name, instance.option.key, load_seconds))
-    if state.unplaced or instance.model.removed:
+    if state.unplaced or state.groups or instance.model.removed:
         state.replan_due = True
 
 
@@ -132,8 +132,20 @@ def became_idle(state: State, instance: Instance) -> None:
         stop(state, instance, "P5", "its process is dead or stalled")
     elif state.draining:
         stop(state, instance, "P8", "the server is going away")
-    elif state.unplaced or state.pressed or instance.state is InstanceState.DRAINING or instance.model.removed:
+    elif _changes_plans(state, instance):
         state.replan_due = True
+
+
+def _changes_plans(state: State, instance: Instance) -> bool:
+    """Whether plans rest on an instance that has become idle."""
+    if state.pressed or state.groups or instance.state is InstanceState.DRAINING or instance.model.removed:
+        return True
+    return state.unplaced and (waiting.lets_go(state, instance) or any(map(_may_choose_again, state.plans)))
+
+
+def _may_choose_again(plan: Plan) -> bool:
+    """R5: idle goes before busy, so that a plan whose victims still work would rather have one that does not."""
+    return any(victim.grants for victim in plan.victims)
 
 
 def _leaves(state: State, instance: Instance) -> None:
@@ -217,6 +229,7 @@ def device_read(state: State, event: DeviceRead) -> None:
     book = state.ledger.books.get(event.device)
     if book is None:
         return
+    free_before = book.free_bytes
     state.ledger.read(event, state.now)
     for instance_id in list(book.reservations):
         instance = state.instances[instance_id]
@@ -225,5 +238,7 @@ def device_read(state: State, event: DeviceRead) -> None:
         measured = state.ledger.measure(instance_id, instance.option)
         if measured is not None:
             state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
-    if state.unplaced or book.pressure or state.pressed:
+    moved_bytes = book.free_bytes != free_before
+    waits = any(plan.waits[0] == "L3" for plan in state.plans)
+    if book.pressure or state.pressed or ((state.unplaced or state.groups) and (moved_bytes or waits)):
         state.replan_due = True

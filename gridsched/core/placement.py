@@ -85,6 +85,13 @@ class Want:
         return self.load_class is JobClass.INTERACTIVE
 
 
+Watch = tuple[InstanceId, Rank]
+"""An instance that is in the way until none of the work that waits for it stands before a rank, or it is idle."""
+
+ANY_CHAT: Rank = (JobClass.INTERACTIVE, inf, 0)
+"""Behind every chat, before all other work."""
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may. `but_for`:
@@ -93,7 +100,7 @@ class Obstacle:
     rule: str
     reason: str
     until: float = inf
-    watched: frozenset[InstanceId] = frozenset()
+    watched: frozenset[Watch] = frozenset()
     but_for: Literal["", "hot", "turn"] = ""
 
 

@@ -9,11 +9,12 @@ from math import inf
 
 from gridsched.core import admission, cost, eviction, lifecycle, pressure, refusing, waiting, yielding
 from gridsched.core.commands import LogEvent
-from gridsched.core.ids import DeviceName
+from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Draft, Obstacle, Plan, Want, plan_for
+from gridsched.core.queues import Rank
 from gridsched.core.residency import Instance
 from gridsched.core.state import State
 from gridsched.core.wants import wants_of
@@ -44,7 +45,7 @@ def replan(state: State) -> None:
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
-    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went_to_another(plans)
+    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(plans)
     refusing.refuse(state)
 
 
@@ -58,7 +59,7 @@ def _make_plans(state: State) -> list[Plan]:
     for plan in state.plans:
         plan.want.model.plan = None
     for model in state.wanted_models().values():
-        model.obstacle = None
+        model.want = model.obstacle = None
         model.next_at = inf
     draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
     slots = _LoadSlots(state)
@@ -68,7 +69,12 @@ def _make_plans(state: State) -> list[Plan]:
     for model in (state.waiting_models | state.touched).values():
         waiting.hold_devices(model)
     for want in (want for want in wants if not want.chat):
-        _add_plan(state, want, draft, slots, plans)
+        busy = slots.low_is_taken()
+        if busy is not None and not want.model.queue.no_evict:
+            want.model.want, want.model.obstacle = want, busy
+        else:
+            _add_plan(state, want, draft, slots, plans)
+    state.low_plans_matter = slots.low_is_taken() is None and any(not want.chat for want in wants)
     state.plans = plans
     return plans
 
@@ -104,6 +110,7 @@ def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Pl
 def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:
     """Plan one want; set a live plan's claim aside."""
     model = want.model
+    model.want = want
     room, changes_at = _room_beside_turns(state, want, draft, plans)
     turn: Obstacle | None = None
     found = want.bar or _find(state, want, room)
@@ -116,7 +123,7 @@ def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans
         return
     plan = found
     plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
-    plan.held = turn or slots.obstacle_to(plan)
+    plan.held = turn or (None if want.chat else slots.low_is_taken())
     if plan.held is not None:
         model.next_at = min(model.next_at, plan.held.until)
     devices = dict.fromkeys(plan.option.devices)
@@ -166,16 +173,17 @@ class _LoadSlots:
 
     def __init__(self, state: State) -> None:
         self.taken: dict[bool, str] = {}
+        self._busy: Obstacle | None = None
         for instance in state.instances.values():
             if instance.state is InstanceState.STARTING:
                 self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
 
-    def obstacle_to(self, plan: Plan) -> Obstacle | None:
-        """Why a plan is not live: low ones drain and claim nothing while another low load is under way. A chat's plan
-        claims its memory all the same, so that nothing slips in before it (S6a)."""
-        if plan.want.chat or False not in self.taken:
-            return None
-        return Obstacle("L6", f"{self.taken[False]} is loading, low loads go one at a time")
+    def low_is_taken(self) -> Obstacle | None:
+        """What keeps every low load from being planned: another is under way, and it would drain and claim nothing. A
+        chat's plan claims its memory all the same, so that nothing slips in before it (S6a)."""
+        if False in self.taken and self._busy is None:
+            self._busy = Obstacle("L6", f"{self.taken[False]} is loading, low loads go one at a time")
+        return self._busy
 
     def claim(self, plan: Plan) -> None:
         """Set the slot aside for a plan that will need it soon."""
@@ -259,13 +267,15 @@ def _begin_loads(state: State, plans: list[Plan]) -> None:
 def _watch_the_rest(state: State) -> None:
     """What the jobs wait for whose loads could not begin: whose queues and slots, and which moment."""
     rest = [model for model in state.wanted_models().values() if model.unplaced()]
-    state.unplaced = bool(rest) or bool(state.groups)  # a group stands where it is best now (R10)
+    state.unplaced = bool(rest)
     state.plan_wake_at = min((model.next_at for model in rest), default=inf)
-    state.watched = set()
+    watched: dict[InstanceId, Rank] = {}
+    state.watched = watched
     for model in rest:
         obstacle = model.plan.held if model.plan is not None else model.obstacle
-        if obstacle is not None:
-            state.watched |= obstacle.watched
+        for instance_id, rank in obstacle.watched if obstacle is not None else ():
+            if instance_id not in watched or rank < watched[instance_id]:
+                watched[instance_id] = rank
 
 
 def _somebody_lost_its_model(state: State) -> bool:
@@ -274,11 +284,10 @@ def _somebody_lost_its_model(state: State) -> bool:
     return any(model.unplaced() and not model.removed for model in lost)
 
 
-def _low_slot_went_to_another(plans: list[Plan]) -> bool:
-    """L6: a low load has begun while the victims of an older low plan still work: that plan must let them be."""
-    low = [plan for plan in plans if plan.live and not plan.want.chat]
-    begun = [plan for plan in low if plan.want.model.plan is not plan]
-    return bool(begun) and len(low) > len(begun)
+def _low_slot_went(plans: list[Plan]) -> bool:
+    """L6: a low load has begun. Other low plans let their victims be, and what they waited for matters no more."""
+    low = [plan for plan in plans if not plan.want.chat]
+    return len(low) > 1 and any(plan.want.model.plan is not plan for plan in low)
 
 
 def _abort_orphaned_loads(state: State) -> None:

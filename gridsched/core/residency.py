@@ -14,7 +14,7 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.pace import Pace
-from gridsched.core.placement import Errand, Obstacle, Plan
+from gridsched.core.placement import Errand, Obstacle, Plan, Want
 from gridsched.core.queues import JobRecord, ModelQueue
 
 READY = InstanceState.READY
@@ -144,8 +144,8 @@ class ModelState:
     """One model. `instance` is the one that is starting, ready or draining: there is never a second (S6c, P1).
 
     `leaving` are those that stop, or whose memory is not back. `held` are the devices that its waiting chats hold (S4).
-    `plan` and `obstacle` come from the last planning, exactly one of them where a job waits for a load, and `next_at`,
-    when time alone could change them.
+    `want`, `plan` and `obstacle` come from the last planning, exactly one of the last two where a job waits for a load,
+    and `next_at`, when time alone could change them.
     `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
     configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
@@ -158,6 +158,7 @@ class ModelState:
     instance: Instance | None = None
     leaving: list[Instance] = field(default_factory=list)
     held: tuple[DeviceMode, ...] = ()
+    want: Want | None = None
     plan: Plan | None = None
     obstacle: Obstacle | None = None
     next_at: float = inf

@@ -198,7 +198,7 @@ class Scheduler:
             mode.announce(active, now)
             state.say_of_device(LogEvent.MODE, mode.device, "S4", interactive=active)
             state.turns_changed = True
-            state.replan_due = state.replan_due or state.unplaced
+            state.replan_due = state.replan_due or state.low_plans_matter or bool(state.groups)
             for model in state.waiting_models.values():
                 if not active and model.instance is not None and mode in model.instance.modes:
                     state.touch(model)

@@ -14,7 +14,7 @@ from gridsched.core.queues import JobRecord
 from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import JOB_MOVES, JobMove, JobState, moved
-from gridsched.core.waiting import hold_devices, leave, leave_for_good
+from gridsched.core.waiting import hold_devices, leave, leave_for_good, lets_go
 
 DISPATCH = LogEvent.DISPATCH
 DONE = OutcomeKind.DONE
@@ -104,10 +104,10 @@ def grant(
     else:
         entry.lawful = turn is not None or not instance.interactive_mode(now)
         instance.low += 1
+    if instance.id in state.watched and (instance.cause is record or lets_go(state, instance)):
+        state.replan_due = True
     if instance.cause is record:
         instance.cause = None
-    if instance.id in state.watched:
-        state.replan_due = True
     waited_seconds = now - record.place
     if rule is None:
         rule = "S3" if record.step > 1 else "S7" if waited_seconds == 0 else "S2"
@@ -192,6 +192,10 @@ def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
         tail_until = now + state.policy.interactive_cooldown_seconds
         for mode in instance.modes:
             mode.tail_until = tail_until
+    if not instance.chats and instance.id in state.watched:
+        # It cools from now on (R1), and its turn among other chats may be over (R4b).
+        state.plan_wake_at = min(state.plan_wake_at, instance.hot_until)
+        state.replan_due = state.replan_due or lets_go(state, instance)
 
 
 def free_slot(state: State, entry: GrantRecord) -> None:
@@ -209,8 +213,6 @@ def free_slot(state: State, entry: GrantRecord) -> None:
     state.touch(instance.model)
     if not instance.grants:
         lifecycle.became_idle(state, instance)
-    elif state.unplaced and instance.id in state.watched:
-        state.replan_due = True
 
 
 def note_outcome(state: State, instance: Instance, outcome: Outcome) -> None:

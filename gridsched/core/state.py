@@ -16,7 +16,7 @@ from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.modes import DeviceMode
 from gridsched.core.placement import Plan
 from gridsched.core.policy import Policy
-from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord
+from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord, Rank
 from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.story import Story
 from gridsched.core.thrash import Loads
@@ -38,16 +38,16 @@ class State:
     slots or queue changed in this step;
     `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
     instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
-    whether a job waits for a load, whose changes could alter its plan, and when time alone could. `pressed` are the
-    devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
-    those of late (R4a).
+    whether a job waits for a load, whose changes could alter its plan, and when time alone could; `low_plans_matter`,
+    that one of them is low and a load slot is free for it, so that a change of mode could alter it. `pressed` are the
+    devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are those of late (R4a).
     """
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
-        "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads", "models",
-        "modes", "now", "out", "pictures", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server",
-        "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
+        "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads",
+        "low_plans_matter", "models", "modes", "now", "out", "pictures", "plan_wake_at", "plans", "policy", "pressed",
+        "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -76,7 +76,8 @@ class State:
         self.turns_changed = False
         self.plans: list[Plan] = []
         self.unplaced = False
-        self.watched: set[InstanceId] = set()
+        self.low_plans_matter = False
+        self.watched: dict[InstanceId, Rank] = {}
         self.plan_wake_at = inf
         self.wake_at = inf
         self.pressed: set[DeviceName] = set()

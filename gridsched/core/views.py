@@ -297,7 +297,7 @@ def _until_it_cools(state: State, obstacle: Obstacle, now: float) -> str:
     """B1: until when that is hot which keeps low work out, if nobody chats with it meanwhile."""
     if obstacle.but_for != "hot":
         return ""
-    found = (state.instances.get(each) for each in obstacle.watched)
+    found = (state.instances.get(each) for each, _ in obstacle.watched)
     hot = [instance for instance in found if instance is not None and instance.hot(now)]
     if not hot or any(instance.chats for instance in hot):
         return ""

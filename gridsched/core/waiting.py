@@ -8,7 +8,7 @@ from gridsched.core.commands import LogEvent, Rejection, RejectJob
 from gridsched.core.instance import InstanceState
 from gridsched.core.modes import DeviceMode
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import READY, ModelState
+from gridsched.core.residency import READY, Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import JOB_MOVES, JobMove, moved
 
@@ -32,8 +32,17 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     if instance is not None and instance.state is READY:
         return
     # Behind others who may as much as it, a job changes no plan.
-    if first_of_class or at_old_place or queue.warm_only or queue.no_evict or queue.gentle:
+    lesser = queue.warm_only or queue.no_evict or queue.gentle
+    if at_old_place or lesser or (first_of_class and _goes_first(record, model)):
         state.replan_due = True
+
+
+def _goes_first(record: JobRecord, model: ModelState) -> bool:
+    """Whether a job that has come is who its model would be loaded for, or may hasten a load that is under way."""
+    want = model.want
+    if want is None or not model.unplaced():
+        return True
+    return record.rank < (want.job.rank if want.job is not None else want.rank)
 
 
 def leave(state: State, record: JobRecord, model: ModelState) -> None:
@@ -48,6 +57,7 @@ def leave(state: State, record: JobRecord, model: ModelState) -> None:
         count.departures.append(state.now)
     if not queue.count:
         del state.waiting_models[model.name]
+        model.want = None
 
 
 def move(state: State, record: JobRecord, source: ModelState, target: ModelState) -> None:
@@ -79,7 +89,31 @@ def leave_for_good(state: State, record: JobRecord, model: ModelState) -> None:
     leave(state, record, model)
     del state.jobs[record.job.id]
     state.touch(model)
-    state.replan_due = True
+    if _was_planned_for(state, record, model):
+        state.replan_due = True
+
+
+def _was_planned_for(state: State, record: JobRecord, model: ModelState) -> bool:
+    """Whether plans rest on a job that has left its queue."""
+    instance = model.instance
+    if instance is not None and instance.state is READY:
+        return model.removed or instance.cause is record or lets_go(state, instance)
+    want, queue = model.want, model.queue
+    if want is None or instance is not None or not queue.count or queue.warm_only or queue.no_evict:
+        return True
+    return record is want.job or (want.evict_rank is not None and record.rank[1:] == want.evict_rank[1:])
+
+
+def lets_go(state: State, instance: Instance) -> bool:
+    """Whether some load waits for an instance to be done with older work, and none of that waits any more."""
+    rank = state.watched.get(instance.id)
+    if rank is None:
+        return False
+    for job_class in range(rank[0] + 1):
+        head = instance.model.queue.head(job_class)
+        if head is not None and head.rank < rank:
+            return False
+    return True
 
 
 def reject(state: State, record: JobRecord, rejection: Rejection, rule: str) -> None:

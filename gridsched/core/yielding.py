@@ -71,7 +71,7 @@ def say_if_starved(state: State, want: Want, obstacle: Obstacle) -> float:
     if due_at > state.now:
         return due_at
     record.hot_told_at = state.now
-    hot = [state.instances[each] for each in sorted(obstacle.watched) if state.instances[each].hot(state.now)]
+    hot = [state.instances[each] for each, _ in sorted(obstacle.watched) if state.instances[each].hot(state.now)]
     state.say_of_job(
         LogEvent.STARVATION,
         record,
