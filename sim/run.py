@@ -125,5 +125,7 @@ def _smaller(scenario: Scenario) -> Iterable[Scenario]:
     for model in scenario.models:
         if model.name not in wanted:
             yield replace(scenario, models=tuple(one for one in scenario.models if one != model))
+    for feature in sorted(scenario.features):
+        yield replace(scenario, features=scenario.features - {feature})
     if scenario.drain:
         yield replace(scenario, drain=False)

@@ -4,12 +4,12 @@ Owns the frozen description of a run. It draws every choice from a generator of 
 it is for, so that leaving one client out of a run does not change what the others do. It never touches the scheduler.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.job import NO_MEDIA, JobClass, JobKind, Medium, Quality
-from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec
+from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
 from gridsched.core.policy import Eviction, Policy, QueueLimits
 
 GIB = 1 << 30
@@ -18,6 +18,9 @@ RIGS = ((16,), (16,), (24,), (12, 12), (16, 8))
 SIZES = (0.4, 1.0, 2.8, 4.0, 6.0, 8.3, 11.0)
 UNKNOWN = ModelName("nobody-knows-it")
 TOO_LARGE = ModelName("too-large")
+FAMILY = ModelName("family")
+FEATURES = ("families", "hot_yield")
+"""What a run may make use of beside plain requests, each in a third of the runs."""
 
 
 def generator(*names: object) -> Random:
@@ -71,7 +74,7 @@ def draw(seed: int, fault_kinds: tuple[str, ...]) -> Scenario:
     rng = generator(seed, "scenario")
     devices = _devices(rng)
     models = _models(rng, devices)
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         devices=devices,
         models=models,
@@ -79,7 +82,9 @@ def draw(seed: int, fault_kinds: tuple[str, ...]) -> Scenario:
         clients=_clients(rng, models),
         faults=frozenset(kind for kind in fault_kinds if chance(rng, 0.5)),
         drain=chance(rng, 0.15),
+        features=frozenset(feature for feature in FEATURES if chance(rng, 0.35)),
     )
+    return _with_features(generator(seed, "features"), scenario)
 
 
 def _devices(rng: Random) -> tuple[DeviceSpec, ...]:
@@ -171,6 +176,40 @@ def _clients(rng: Random, models: tuple[ModelSpec, ...]) -> tuple[Client, ...]:
 def _favourite(rng: Random, names: list[ModelName]) -> ModelName:
     """Earlier models are asked for more often, as in life."""
     return names[min(int(rng.expovariate(0.8)), len(names) - 1)]
+
+
+def _with_features(rng: Random, scenario: Scenario) -> Scenario:
+    """What the features of a run change about its clients and figures. It has a generator of its own, so that a feature
+    that is new leaves everything else as it was."""
+    clients = scenario.clients
+    if "hot_yield" in scenario.features:
+        scenario = replace(scenario, policy=replace(scenario.policy, hot_yield_after_seconds=rng.choice((5.0, 20.0))))
+    if "ttl" in scenario.features:
+        clients = tuple(replace(one, ttl_seconds=rng.choice((None, 0.0, 5.0, 60.0))) for one in clients)
+    if "keys" in scenario.features:
+        clients = tuple(replace(one, key=rng.choice(("red", "green", "blue"))) for one in clients)
+    if "families" in scenario.features:
+        clients = tuple(_of_the_family(rng, one) if one.steps == (1, 1) else one for one in clients)
+        scenario = replace(scenario, families=(_family(rng, scenario.models),))
+    return replace(scenario, clients=clients)
+
+
+def _family(rng: Random, models: tuple[ModelSpec, ...]) -> FamilySpec:
+    """Two or three of the models, the largest first."""
+    chosen = rng.sample(models, rng.randint(2, 3))
+    by_size = sorted(chosen, key=lambda spec: -sum(need for _, need in spec.options[0].need_bytes))
+    media = (frozenset({Medium.IMAGE}), rng.choice((NO_MEDIA, frozenset(Medium))), NO_MEDIA)
+    sizes = zip(by_size, Quality, media, strict=False)
+    return FamilySpec(FAMILY, tuple(Variant(spec.name, quality, takes) for spec, quality, takes in sizes))
+
+
+def _of_the_family(rng: Random, client: Client) -> Client:
+    """Somebody who names the family; some want a quality, or bring an image."""
+    if chance(rng, 0.4):
+        return client
+    quality = rng.choice((None, None, None, Quality.BALANCED, Quality.PREFERRED))
+    media = rng.choice((NO_MEDIA, NO_MEDIA, NO_MEDIA, frozenset({Medium.IMAGE})))
+    return replace(client, model=FAMILY, quality=quality, media=media)
 
 
 def _client(rng: Random, name: str, job_class: JobClass, model: ModelName) -> Client:

@@ -193,8 +193,12 @@ class World:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def _reload(self) -> None:
-        """A model leaves the configuration for a while, or a figure changes."""
+        """A model or a family leaves the configuration for a while, or a figure changes."""
         rng = self.faults.pick("reload")
+        if self.scenario.families and chance(rng, 0.3):
+            self.moments.post(FamiliesChanged(()))
+            self.moments.later(rng.uniform(1, 10), self._bring_families_back)
+            return
         if chance(rng, 0.5):
             gone = rng.choice(self.scenario.models).name
             self._change_models(tuple(model for model in self.scenario.models if model.name != gone))
@@ -202,6 +206,9 @@ class World:
             return
         policy = replace(self.scenario.policy, interactive_cooldown_seconds=rng.choice((0.0, 1.0, 3.0)))
         self.moments.post(PolicyChanged(policy))
+
+    def _bring_families_back(self) -> None:
+        self.moments.post(FamiliesChanged(self.scenario.families))
 
     def _change_models(self, models: tuple[ModelSpec, ...]) -> None:
         if models != self._models:

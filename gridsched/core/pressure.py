@@ -66,6 +66,7 @@ def relieve(state: State) -> None:
     """Have one idle cold model go on each device under pressure where nothing is going yet, the cheapest first (R5)."""
     for book in state.ledger.books.values():
         watch(state, book)
+    state.pressed.intersection_update(state.ledger.books)  # a device that is gone presses nobody
     for device in sorted(state.pressed):
         book = state.ledger.books[device]
         if _is_being_freed(state, book):

@@ -278,6 +278,7 @@ class Book(Facts):
             if read.device in one.devices:
                 if one.id in held:
                     one.held[read.device] = held[one.id]
+                    one.peak[read.device] = max(one.peak.get(read.device, 0), held[one.id])
                     one.unread.discard(read.device)
                 else:
                     one.unread.add(read.device)
@@ -294,7 +295,9 @@ class Book(Facts):
         self.version += 1
 
     def _families_changed(self, event: FamiliesChanged) -> None:
-        self.families = {family.name: family for family in event.families}
+        """Who waits for a family that is gone waits on for the variant where it stands: it is remembered."""
+        self.families |= {family.name: family for family in event.families}
+        self.gone_families = self.families.keys() - {family.name for family in event.families}
         self.version += 1
 
     def _policy_changed(self, event: PolicyChanged) -> None:

@@ -6,7 +6,7 @@ so that a judgement that rests on them alone is made once. It changes nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 from gridsched.core.events import DeviceRead, LoadAsked
@@ -28,6 +28,7 @@ class Facts:
         self.devices: dict[DeviceName, DeviceSpec] = {}
         self.models: dict[ModelName, ModelSpec] = {}
         self.families: dict[ModelName, FamilySpec] = {}
+        self.gone_families: set[ModelName] = set()
         self.jobs: dict[JobId, JobNote] = {}
         self.closed: dict[JobId, str] = {}
         self.lines: dict[ModelName, Line] = {}
@@ -161,16 +162,27 @@ class Facts:
         """Whether a person waits for a model to be loaded."""
         return any(isinstance(one.wish, LoadAsked) and one.wish.model == model for one in self.wishes.values())
 
-    def free(self, device: DeviceName, of_two: Callable[[int, int], int]) -> int:
-        """What is free to plan with, where `of_two` chooses between an estimate and a reading of what a process takes:
-        the larger gives what is surely free, the smaller what may be."""
+    def surely_free(self, device: DeviceName) -> int:
+        """What is free to plan with, where a process takes the most that is known of it."""
+        return self._room(device) - sum(
+            max(one.needs(device), one.peak.get(device, 0)) for one in self.instances.values() if device in one.devices
+        )
+
+    def maybe_free(self, device: DeviceName) -> int:
+        """The same, where a process takes the least that is known of it."""
+        return self._room(device) - sum(
+            min(one.needs(device), one.held.get(device, one.needs(device)))
+            for one in self.instances.values()
+            if device in one.devices
+        )
+
+    def _room(self, device: DeviceName) -> int:
+        """What a device has for us, by its last reading."""
         spec, read = self.devices.get(device), self.readings.get(device)
         if spec is None or read is None:
             return 0
-        here = [one for one in self.instances.values() if device in one.devices]
-        ours = sum(of_two(one.needs(device), one.held.get(device, one.needs(device))) for one in here)
         external = max(0, read.used_bytes - sum(held for _, held in read.held))
-        return read.total_bytes - spec.headroom_bytes - external - ours
+        return read.total_bytes - spec.headroom_bytes - external
 
     # --- questions about modes ----------------------------------------------------------------------------------------
 

@@ -74,21 +74,18 @@ class Jobs(Checker):
 
     def _holds(self, note: JobNote, code: RejectionCode) -> bool:
         """Whether the reason may be true, as far as a stranger can tell."""
-        book = self.book
+        book, model = self.book, note.model
         names = book.models_for(note)
-        match code:
-            case RejectionCode.MODEL_NOT_FOUND:
-                return not any(name in book.models for name in names)
-            case RejectionCode.NOT_RESIDENT:
-                return note.job.warm_only or note.job.no_evict
-            case RejectionCode.DRAINING:
-                return book.draining
-            case RejectionCode.UPSTREAM_ERROR:
-                return note.deaths > 0
-            case RejectionCode.MODEL_FAILED:
-                return any(name in book.failed_at for name in names)
-            case _:
-                return True
+        holds = {
+            RejectionCode.MODEL_NOT_FOUND: model in book.gone_families
+            or not any(name in book.models for name in names),
+            RejectionCode.MODEL_NOT_SUPPORTED: model in book.families and (not names or note.job.steps > 1),
+            RejectionCode.NOT_RESIDENT: note.job.warm_only or note.job.no_evict,
+            RejectionCode.DRAINING: book.draining,
+            RejectionCode.UPSTREAM_ERROR: note.deaths > 0,
+            RejectionCode.MODEL_FAILED: any(name in book.failed_at for name in names),
+        }
+        return holds.get(code, True)
 
     def settled(self, waits: Waits) -> None:
         """Nobody has waited longer than they may, and no queue is longer than it may be."""

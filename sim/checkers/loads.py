@@ -38,7 +38,7 @@ class Loads(Checker):
         low = all(note.low for note in loaders) and not book.wished(start.model)
         same = [one for one in book.living() if one.state == "starting" and self._is_low(one) == low]
         same = [one for one in same if self._began_low(one) == low]
-        if same:
+        if same and not self._families_wait():
             kind = "low" if low else "interactive"
             self.broken("L6", f"a second {kind} load begins ({start.model}) while {same[0].model} is loading")
         if low:
@@ -52,6 +52,10 @@ class Loads(Checker):
     def _returns(self, start: StartInstance) -> bool:
         """R1: a hot model that has yielded to low work comes back by itself."""
         return self.book.policy.hot_yield_after_seconds is not None and start.model in self.book.models
+
+    def _families_wait(self) -> bool:
+        """R10: whether jobs of a family wait, of which nobody can see at which variant they are aimed."""
+        return any(name in self.book.families for name in self.book.lines)
 
     @staticmethod
     def _began_low(one: InstanceNote) -> bool:
@@ -92,11 +96,11 @@ class Loads(Checker):
 
     def _fits(self, need: dict[DeviceName, int]) -> bool:
         """Whether a load surely fits."""
-        return all(want <= self.book.free(device, max) for device, want in need.items())
+        return all(want <= self.book.surely_free(device) for device, want in need.items())
 
     def _might_fit(self, need: dict[DeviceName, int], taken: dict[DeviceName, int]) -> bool:
         """Whether a load could still fit beside another."""
-        return all(want <= self.book.free(device, min) - taken.get(device, 0) for device, want in need.items())
+        return all(want <= self.book.maybe_free(device) - taken.get(device, 0) for device, want in need.items())
 
     # --- loads that do not begin --------------------------------------------------------------------------------------
 
@@ -110,7 +114,7 @@ class Loads(Checker):
         if first is None or self._judged == (first.job.id, book.version) or self._is_excused(first):
             return
         self._judged = first.job.id, book.version
-        if any(book.free(device, max) < 0 for device in book.devices):
+        if any(book.surely_free(device) < 0 for device in book.devices):
             return
         if any(self._fits(book.need_of(option)) for option in book.models[first.model].options):
             self.broken("S2", f"job {first.job.id} is first, {first.model} fits, nothing is loading, no load begins")

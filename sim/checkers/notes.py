@@ -59,7 +59,7 @@ class InstanceNote:
     """A process from its start until its memory is back. `for_class`: the highest class that waited for it then.
     `ttl` is what its last jobs asked for it to be kept (R6).
     `need` is what was to be reserved for it, `held` what it was last read to hold on
-    each device, `unread` the devices whose last reading does not say. `chats` are
+    each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say. `chats` are
     grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it stands
     still, `stood` for how long it has in all (S10)."""
 
@@ -87,6 +87,7 @@ class InstanceNote:
     over: int = 0
     slots: dict[GrantId, GrantNote] = field(default_factory=dict)
     held: dict[DeviceName, int] = field(default_factory=dict)
+    peak: dict[DeviceName, int] = field(default_factory=dict)
     unread: set[DeviceName] = field(default_factory=set)
 
     @property

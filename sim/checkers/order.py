@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import GrantStep
 from gridsched.core.ids import ModelName
-from gridsched.core.job import JobClass
+from gridsched.core.job import Job, JobClass
 from sim.checkers.checker import Checker, Waits
 from sim.checkers.notes import InstanceNote, JobNote, Line
 
@@ -28,8 +28,9 @@ class Order(Checker):
         line = self.book.lines.get(note.model)
         if line is None:
             return
+        family = note.model in self.book.families
         for other in line.jobs.values():
-            if other is not note and (note.model not in self.book.families or _alike(note, other)):
+            if other is not note and not (family and not _alike(note, other)):
                 self._judge_pair(note, other, instance)
 
     def _judge_pair(self, note: JobNote, other: JobNote, instance: InstanceNote) -> None:
@@ -97,11 +98,9 @@ class Order(Checker):
 
 
 def _alike(note: JobNote, other: JobNote) -> bool:
-    """Whether two jobs of a family may be served by the same variants."""
-    mine, theirs = note.job, other.job
-    return (mine.quality, mine.media, mine.warm_only, mine.no_evict) == (
-        theirs.quality,
-        theirs.media,
-        theirs.warm_only,
-        theirs.no_evict,
-    )
+    """Whether two jobs of a family are aimed at the same variant."""
+    return _aim(note.job) == _aim(other.job)
+
+
+def _aim(job: Job) -> tuple[object, ...]:
+    return (job.job_class, job.quality, job.media, job.warm_only, job.no_evict)

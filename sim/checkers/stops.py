@@ -67,7 +67,7 @@ class Stops(Checker):
 
     def _is_pressed(self, one: InstanceNote) -> bool:
         """R6a: whether a device of it may be in a pressure state."""
-        return any(self.book.free(device, max) < 0 for device in one.devices)
+        return any(self.book.surely_free(device) < 0 for device in one.devices)
 
     # --- reasons that are somebody ------------------------------------------------------------------------------------
 
