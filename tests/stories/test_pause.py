@@ -289,3 +289,19 @@ def test_S10_an_idle_process_is_left_alone() -> None:
     world = beside()
     world.submit("chat")
     assert pauses(world) == []
+
+
+def test_S10_a_step_that_has_stood_for_its_whole_limit_is_not_paused_again_for_no_time() -> None:
+    """Whatever the clock reads: a limit added to and taken from some moments gives a moment later than they are."""
+    world = beside()
+    world.submit("low", BACKGROUND)
+    chat = world.submit("chat")
+    world.advance(4.0)
+    world.finish(chat)
+    world.advance(125.03 - world.now)
+    for _ in range(100):
+        chat = world.submit("chat")
+        world.advance(0.0137)
+        world.finish(chat)
+        world.advance(0.0071)
+    assert [what for _, what in pauses(world)] == ["pause", "resume"]

@@ -181,3 +181,15 @@ def test_R6a_a_live_plans_victims_are_enough() -> None:
     assert world.state("victim") == "draining"
     world.finish(running)
     assert len(world.stops("victim")) == 1
+
+
+def test_R6a_a_device_under_pressure_that_is_gone_presses_nobody() -> None:
+    """It is taken away while it holds too much and nothing of ours: the other one is planned as before."""
+    world = World((model("a", option(4, device="gpu1")),), cards={"gpu0": 16.0, "gpu1": 16.0})
+    world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 4 * GB), DeviceSpec(DeviceName("gpu1"), 16 * GB))))
+    world.read(16.0, {}, card="gpu0")
+    world.advance(20.0)
+    world.read(16.0, {}, card="gpu0")
+    world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu1"), 16 * GB),)))
+    world.submit("a", BACKGROUND)
+    assert world.state("a") == "starting"
