@@ -71,11 +71,15 @@ class _Forecast:
     def run(self) -> Mapping[JobId, float]:
         """Play it all, chats first (S1)."""
         ready_at = _ready_times(self._state, self._now)
-        models = self._state.waiting_models.values()
-        lanes = [lane for model in models if (lane := self._lane(model, ready_at.get(model.name, inf))) is not None]
         self._note_running_chats()
-        for lane in lanes:
-            self._serve_chats(lane)
+        models = self._state.waiting_models.values()
+        there = [model for model in models if model.instance is not None or model.name in ready_at]
+        lanes: list[_Lane] = []
+        for model in (*there, *(model for model in models if model not in there)):
+            lane = self._lane(model, ready_at[model.name] if model.name in ready_at else self._ready_after_older(model))
+            if lane is not None:
+                self._serve_chats(lane)
+                lanes.append(lane)
         low_lanes = [lane for lane in lanes if lane.low]
         ends = {mode.device: self._mode_ends_at(mode) for mode in self._state.modes.values()}
         self._give_turns([lane for lane in low_lanes if self._held_until(lane, ends) > self._now], ends)
@@ -129,6 +133,20 @@ class _Forecast:
             self._granted_at[record.job.id] = at
             lane.take(at, seconds, low=False)
             self._chat_ends(lane.modes, at + seconds)
+
+    def _ready_after_older(self, model: ModelState) -> float:
+        """S2: a chat's load that waits for older chats of a model in its way: when the last of them has been served."""
+        obstacle = model.obstacle
+        first = next(iter(model.queue.chats.values()), None)
+        if obstacle is None or obstacle.rule != "S2" or first is None:
+            return inf
+        ends = [self._now]
+        for instance in (self._state.instances[each] for each, _ in obstacle.watched if each in self._state.instances):
+            ends += (self._now + _rest_seconds(entry, self._now) for entry in instance.grants.values())
+            seconds = _step_seconds(instance.model, JobClass.INTERACTIVE)
+            older = (record for record in instance.model.queue.chats.values() if record.rank < first.rank)
+            ends += (self._granted_at.get(record.job.id, inf) + seconds for record in older)
+        return max(ends) + STOP_SECONDS + self._state.load_seconds(model, model.spec.options[0])
 
     # --- low work -----------------------------------------------------------------------------------------------
 
@@ -199,7 +217,7 @@ class _Forecast:
         instance = self._state.instances[turn.instance_id]
         rests = [_rest_seconds(entry, self._now) for entry in instance.grants.values() if entry.turn is turn]
         over_at = self._now + max(rests, default=0.0)
-        return over_at + (over_at - turn.began_at) * (1 / self._state.policy.background_share - 1)
+        return over_at + (over_at - turn.began_at - turn.stood_seconds) * (1 / self._state.policy.background_share - 1)
 
     def _serve_low(self, lane: _Lane, held_until: float) -> None:
         """Those that had no turn: class by class once no chat holds their devices."""
@@ -226,7 +244,8 @@ def _rest_seconds(entry: GrantRecord, now: float) -> float:
     """What a running step still needs. The step of a client that has left ends any moment."""
     if entry.over:
         return 0.0
-    rest = entry.instance.model.pace.rest_seconds(entry.record.job.job_class, now - entry.granted_at)
+    ran_seconds = now - entry.granted_at - entry.stood_seconds
+    rest = entry.instance.model.pace.rest_seconds(entry.record.job.job_class, ran_seconds)
     return inf if rest is None else rest
 
 
@@ -246,6 +265,8 @@ def _ready_times(state: State, now: float) -> Mapping[ModelName, float]:
         model, chat = plan.want.model, plan.want.chat
         if model.plan is plan:
             begins_at = max(slot_at[chat], _cleared_at(plan, now))
+            if plan.held is not None and plan.held.until < inf:
+                begins_at = max(begins_at, plan.held.until + STOP_SECONDS)
             found[model.name] = slot_at[chat] = begins_at + state.load_seconds(model, plan.option)
     for model in state.waiting_models.values():
         obstacle = model.obstacle

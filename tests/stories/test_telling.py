@@ -163,3 +163,23 @@ def test_A14_every_class_of_low_work_has_a_longest_wait_by_default() -> None:
     queues = Policy().queues
     assert queues[BACKGROUND].max_wait_seconds == queues[BATCH].max_wait_seconds == 24 * 3600
     assert queues[CHAT].max_wait_seconds is None
+
+
+@pytest.mark.parametrize(("older", "younger", "rule"), [(1, 20, "R4b"), (10, 0, "S2")])
+def test_S9b_a_chat_is_told_when_its_model_gets_the_card_of_another(older: int, younger: int, rule: str) -> None:
+    """The turn of the chats there has to end (R4b), or older ones go first: then the other model stops, and ours
+    loads."""
+    world = World((model("a", option(10, 1), load=8.0), model("b", option(10, 1), load=4.0)))
+    loaded(world, "a", step_seconds=1.0)
+    for _ in range(older):
+        world.submit("a")
+    other = world.submit("b")
+    for _ in range(younger):
+        world.submit("a")
+    began, view = world.now, view_of(world, other)
+    assert view.rule == rule
+    assert view.estimate_seconds is not None
+    world.advance(30)
+    granted_at = world.granted_at(other)
+    assert granted_at is not None
+    assert view.estimate_seconds == pytest.approx(granted_at - began, rel=0.25)
