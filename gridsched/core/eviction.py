@@ -18,7 +18,7 @@ from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger
-from gridsched.core.placement import ANY_CHAT, Obstacle, Want
+from gridsched.core.placement import ANY_CHAT, Choice, Obstacle, Want
 from gridsched.core.policy import Eviction, Policy
 from gridsched.core.queues import CLASSES, Rank
 from gridsched.core.residency import Instance
@@ -73,7 +73,7 @@ class _Candidate:
 
 def choose(
     state: State, want: Want, lacking: dict[DeviceName, int], taken: Container[InstanceId], *, patient: bool = False
-) -> tuple[Instance, ...] | Obstacle:
+) -> Choice | Obstacle:
     """The victims that free what a want lacks, or what stands in the way; with `patient`, who they will be once the
     turns of other chats are over (R4b). `taken` are those that go for others already."""
     short = tuple(lacking.values())
@@ -95,7 +95,8 @@ def choose(
         chosen = _first_enough(sorted(allowed, key=_plain_order), short)
     else:
         chosen = _Search(sorted(allowed, key=_best_value_first), short).best
-    return tuple(item.instance for item in _spared(chosen, short))
+    chosen = _spared(chosen, short)
+    return Choice(tuple(item.instance for item in chosen), sum(item.price for item in chosen))
 
 
 def _in_the_way(state: State, lacking: Iterable[DeviceName]) -> Iterable[Instance]:

@@ -5,9 +5,12 @@ chooser, and changes nothing but the draft. Must never start, drain or stop anyt
 
 The choice: the first rung, best first, that fits into what is free or being freed, because a smaller context costs a
 client less than somebody else's reload; of rungs that differ by their devices alone, one that fits already goes before
-one that waits for memory. Only when none does, the first rung for which a complete set of victims may go now.
+one that waits for memory, and of those that fit the one whose devices are least crowded, by people first. Only when
+none does, the first rung for which a complete set of victims may go now, of those like it the one whose victims cost
+least.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -150,10 +153,17 @@ class Draft:
         return draft
 
     def less(self, plans: Iterable[Plan], ledger: Ledger) -> "Draft":
-        """What is left for somebody from whom these plans keep their bytes, although they claim none yet."""
+        """What is left for somebody from whom these plans keep their bytes, although they claim none yet. Nobody of
+        theirs goes yet either: what their victims will free is for them alone."""
         draft = Draft(dict(self.now), dict(self.later), set(self.taken))
         for plan in plans:
-            draft.claim(plan, ledger)
+            own = Counter[DeviceName]()
+            for victim in plan.victims:
+                draft.taken.add(victim.id)
+                own.update(ledger.bytes_of(victim.id))
+            for device, need in plan.needs:
+                draft.now[device] -= need
+                draft.later[device] -= max(0, need - own[device])
         return draft
 
     def lacking(self, needs: Needs) -> dict[DeviceName, int]:
@@ -175,50 +185,73 @@ class Draft:
                 self.later[device] += held_bytes
 
 
-ChooseVictims = Callable[[dict[DeviceName, int]], "tuple[Instance, ...] | Obstacle"]
-MayUse = Callable[[LaunchOption], Obstacle | None]
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Those who go, and their price (R5)."""
+
+    victims: tuple["Instance", ...]
+    price: int
 
 
-def plan_for(
-    want: Want, rungs: Iterable[tuple[LaunchOption, Needs]], draft: Draft, may_use: MayUse, choose: ChooseVictims
-) -> Plan | Obstacle:
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What planning knows and the choice of a rung asks: why a launch may not be used now, whom it meets on its devices
+    (the fewer the better), and who would go for so many bytes."""
+
+    may_use: Callable[[LaunchOption], Obstacle | None]
+    crowd: Callable[[LaunchOption], tuple[int, ...]]
+    choose: Callable[[dict[DeviceName, int]], Choice | Obstacle]
+
+
+def plan_for(want: Want, rungs: Iterable[tuple[LaunchOption, Needs]], draft: Draft, judge: Judge) -> Plan | Obstacle:
     """The plan for a want, or what stands in its way. `rungs` are the options that could ever fit, best first."""
     obstacle: Obstacle | None = None
-    patient: Plan | None = None
+    fitting: list[tuple[LaunchOption, Needs]] = []
+    patient: list[tuple[LaunchOption, Needs]] = []
     costly: list[tuple[LaunchOption, Needs]] = []
     for option, needs in rungs:
-        if patient is not None and _quality(option) != _quality(patient.option):
+        enough = fitting or patient
+        if enough and _quality(option) != _quality(enough[0][0]):
             break
-        barred = may_use(option)
+        barred = judge.may_use(option)
         if barred is not None:
             obstacle = _nearer(obstacle, barred)
         elif draft.fits_now(needs):
-            return Plan(want, option, needs, fits_now=True)
+            fitting.append((option, needs))
         elif draft.lacking(needs):
             costly.append((option, needs))
-        elif patient is None:
-            patient = Plan(want, option, needs)
-    if patient is not None:
-        return patient
-    return _plan_with_victims(want, costly, draft, choose, obstacle)
+        else:
+            patient.append((option, needs))
+    if fitting:
+        option, needs = min(fitting, key=lambda rung: judge.crowd(rung[0]))
+        return Plan(want, option, needs, fits_now=True)
+    if patient:
+        return Plan(want, *patient[0])
+    return _plan_with_victims(want, costly, draft, judge, obstacle)
 
 
 def _plan_with_victims(
     want: Want,
     costly: Iterable[tuple[LaunchOption, Needs]],
     draft: Draft,
-    choose: ChooseVictims,
+    judge: Judge,
     obstacle: Obstacle | None,
 ) -> Plan | Obstacle:
-    """The first rung for which enough may go now; else the nearest of the obstacles, those met before included."""
+    """The first rung for which enough may go now, of those like it the one for which the cheapest go; else the nearest
+    of the obstacles, those met before included."""
     if want.evict_rank is None:
         return obstacle or Obstacle("S9", f"{want.model.spec.name} would need another model to go, which was not asked")
+    best: Plan | None = None
+    best_price = 0
     for option, needs in costly:
-        chosen = choose(draft.lacking(needs))
-        if not isinstance(chosen, Obstacle):
-            return Plan(want, option, needs, victims=chosen)
-        obstacle = _nearer(obstacle, chosen)
-    return obstacle or Obstacle("L7", f"no launch of {want.model.spec.name} fits on the devices there are")
+        if best is not None and _quality(option) != _quality(best.option):
+            break
+        found = judge.choose(draft.lacking(needs))
+        if isinstance(found, Obstacle):
+            obstacle = _nearer(obstacle, found)
+        elif best is None or found.price < best_price:
+            best, best_price = Plan(want, option, needs, victims=found.victims), found.price
+    return best or obstacle or Obstacle("L7", f"no launch of {want.model.spec.name} fits on the devices there are")
 
 
 def _quality(option: LaunchOption) -> tuple[int, int]:

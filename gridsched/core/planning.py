@@ -13,7 +13,7 @@ from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
-from gridsched.core.placement import Draft, Obstacle, Plan, Want, plan_for
+from gridsched.core.placement import Draft, Judge, Obstacle, Plan, Want, plan_for
 from gridsched.core.queues import Rank
 from gridsched.core.residency import Instance
 from gridsched.core.state import State
@@ -100,11 +100,20 @@ def prospect(state: State, want: Want) -> Plan | Obstacle:
 
 
 def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Plan | Obstacle:
-    def choose(lacking: dict[DeviceName, int]) -> tuple[Instance, ...] | Obstacle:
-        return eviction.choose(state, want, lacking, room.taken, patient=patient)
+    judge = Judge(
+        may_use=lambda option: _kept_from(state, want, option),
+        crowd=lambda option: _crowd(state, option),
+        choose=lambda lacking: eviction.choose(state, want, lacking, room.taken, patient=patient),
+    )
+    return plan_for(want, admission.usable_rungs(state.ledger, want.model), room, judge)
 
-    rungs = admission.usable_rungs(state.ledger, want.model)
-    return plan_for(want, rungs, room, lambda option: _kept_from(state, want, option), choose)
+
+def _crowd(state: State, option: LaunchOption) -> tuple[int, ...]:
+    """Whom a launch meets on its devices: a chat is disturbed by whatever works beside it, so those that people use
+    count before all others. One device before several."""
+    ids = {each for device in option.devices for each in state.ledger.books[device].reservations}
+    hot = sum(1 for each in ids if state.instances[each].hot(state.now))
+    return (len(option.devices), hot, len(ids))
 
 
 def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:

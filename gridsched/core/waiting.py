@@ -89,7 +89,7 @@ def leave_for_good(state: State, record: JobRecord, model: ModelState) -> None:
     leave(state, record, model)
     del state.jobs[record.job.id]
     state.touch(model)
-    if _was_planned_for(state, record, model):
+    if state.pressed or _was_planned_for(state, record, model):
         state.replan_due = True
 
 

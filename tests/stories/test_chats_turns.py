@@ -161,3 +161,23 @@ def test_S6a_what_a_chat_will_need_after_a_turn_is_kept_from_a_load_that_would_n
     assert first_load > world.loads("b")[0]
     assert world.logged(LogEvent.REJECT) == []
     assert world.waits(slow) or world.granted_at(slow) is not None
+
+
+def test_INV_13_low_work_does_not_count_on_what_a_chats_victim_will_free_when_its_turn_is_over() -> None:
+    """A full card: the chats of `big` have their turn, another chat waits for `mid`, which will have `big` go. A low
+    load that would need what that frees is not planned, and nobody goes for it."""
+    world = World(
+        (model("big", option(8)), model("small", option(2)), model("mid", option(4)), model("x", option(6), load=30.0)),
+        {"gpu0": 10.0},
+        Policy(interactive_turn_seconds=20.0, hot_window_seconds=5.0),
+    )
+    world.warm("small", job_class=BACKGROUND)
+    world.warm("big")
+    running = world.submit("big")
+    world.submit("mid")
+    world.submit("x", BACKGROUND)
+    world.advance(10.0)
+    assert (world.state("big"), world.state("small")) == ("ready", "ready")
+    world.finish(running)
+    world.advance(20.0)
+    assert world.state("mid") == "ready"

@@ -194,3 +194,41 @@ def test_A6_an_idle_victim_goes_before_a_busy_one_that_is_cheaper() -> None:
     world.submit("busy", BACKGROUND)
     world.submit("new", CHAT)
     assert stopped(world, "idle", "busy") == ["idle"]
+
+
+def on_either(name: str, size_gb: float, **more: float) -> ModelSpec:
+    """A model that takes either card."""
+    return model(name, option(size_gb), option(size_gb, device="gpu1"), **more)
+
+
+def test_L7_of_cards_that_fit_the_one_without_chats_is_taken_then_the_emptier_one() -> None:
+    """People chat on the first card, the second has a small cold model, the third nothing: low work goes to the third,
+    the next beside the cold one, whatever stands first in the ladder."""
+    cards = {"gpu0": 16.0, "gpu1": 16.0, "gpu2": 16.0}
+    both = [model(name, *(option(4, device=card) for card in cards)) for name in ("first", "second")]
+    world = World((model("chat", option(8)), model("cold", option(2, device="gpu1")), *both), cards)
+    world.warm("cold", job_class=BACKGROUND)
+    world.warm("chat")
+    world.warm("first", "second", job_class=BACKGROUND)
+    found = {item.model.name: item.device for item in world.scheduler.state.instances.values()}
+    assert found == {"cold": "gpu1", "chat": "gpu0", "first": "gpu2", "second": "gpu1"}
+
+
+def test_R5_of_two_cards_the_one_whose_victim_costs_less_is_cleared() -> None:
+    """A hot model on the card that stands first, a cold one on the other: the cold one goes."""
+    world = World((model("hot", option(12)), model("cold", option(12, device="gpu1")), on_either("new", 8)),
+                  {"gpu0": 16.0, "gpu1": 16.0})  # fmt: skip
+    world.warm("cold", job_class=BACKGROUND)
+    world.warm("hot")
+    world.submit("new")
+    assert stopped(world, "hot", "cold") == ["cold"]
+
+
+def test_R5_a_smaller_context_is_not_taken_because_its_victims_are_cheaper() -> None:
+    """Only rungs that are alike to a client are compared by price."""
+    ladder = (option(12), option(4, device="gpu1", ctx=2048))
+    world = World((model("dear", option(8), load=50.0), model("cheap", option(14, device="gpu1"), load=1.0),
+                   model("new", *ladder)), {"gpu0": 16.0, "gpu1": 16.0})  # fmt: skip
+    world.warm("dear", "cheap", job_class=BACKGROUND)
+    world.submit("new")
+    assert stopped(world, "dear", "cheap") == ["dear"]
