@@ -299,8 +299,8 @@ def test_S10_a_step_that_has_stood_for_its_whole_limit_is_not_paused_again_for_n
     world.advance(4.0)
     world.finish(chat)
     world.advance(125.03 - world.now)
-    for _ in range(100):
-        world.now += 0.0137  # the harness's own steps are whole parts of a second, which round to themselves
+    for number in range(100):
+        world.now = 125.1 + number / 71  # the harness steps by parts of a second that round to themselves
         chat = world.submit("chat")
         world.finish(chat)
     assert [what for _, what in pauses(world)] == ["pause", "resume"]
