@@ -5,24 +5,27 @@ The scheduler's own invariants are switched off here, so that what speaks are th
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import pytest
 
-from gridsched.core import eviction, serving
-from gridsched.core.commands import ArmTimer, Command, GrantStep, KeepMeasurement, RejectJob
+from gridsched.core import aborts, eviction, families, lifecycle, pause, serving
+from gridsched.core.commands import ArmTimer, Command, GrantStep, KeepMeasurement, RejectJob, StopInstance
 from gridsched.core.events import DeviceRead, Event, JobEnded, StepEnded
 from gridsched.core.job import OutcomeKind
-from gridsched.core.ledger import Ledger, Needs
+from gridsched.core.ledger import DeviceBook, Ledger, Needs
 from gridsched.core.model import LaunchOption
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.placement import Draft
 from gridsched.core.queues import JobRecord, ModelQueue
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.scheduler import Scheduler
+from gridsched.core.state import State
+from sim.faults import KINDS
 from sim.run import run_seed
-from sim.workload import Scenario
+from sim.workload import Scenario, draw
 
-SEEDS = range(1, 31)
+SEEDS = range(1, 61)
 EVENTS = 600
 Patch = pytest.MonkeyPatch
 
@@ -131,6 +134,55 @@ def old_processes_are_not_waited_for(patch: Patch) -> None:
     patch.setattr(ModelState, "old_process_lives", lambda self: self.instance is not None)
 
 
+def loads_reserve_nothing(patch: Patch) -> None:
+    """The memory of a load is nobody's."""
+    patch.setattr(Ledger, "reserve", lambda *_: None)
+
+
+def a_victim_is_stopped_while_it_drains(patch: Patch) -> None:
+    """Its steps are not waited for."""
+    before = lifecycle.drain
+
+    def drain(state: State, instance: Instance, rule: str, reason: str) -> None:
+        before(state, instance, rule, reason)
+        state.out.append(StopInstance(instance.id, reason))
+
+    patch.setattr(lifecycle, "drain", drain)
+
+
+def a_cancelled_waiter_is_forgotten(patch: Patch) -> None:
+    """Who left while it waited is served all the same."""
+    patch.setattr(serving, "abandon", lambda *_: None)
+
+
+def freed_memory_is_counted_twice(patch: Patch) -> None:
+    """What a stop will give back is free at once, and free again when it has come."""
+    before = DeviceBook.free_bytes.fget
+    assert before is not None
+    patch.setattr(DeviceBook, "free_bytes", property(lambda self: before(self) + self.going_bytes))
+    patch.setattr(Ledger, "really_free", lambda *_: True)
+
+
+def a_paused_process_is_forgotten(patch: Patch) -> None:
+    """What stands may stand for as long as people chat."""
+    before = pause.stands_until
+
+    def stands_until(state: State, instance: Instance) -> float:
+        return -inf if before(state, instance) == -inf else inf
+
+    patch.setattr(pause, "stands_until", stands_until)
+
+
+def steps_are_taken_away_again_and_again(patch: Patch) -> None:
+    """A third time too."""
+    patch.setattr(aborts, "MAX_ABORTS", 3)
+
+
+def any_variant_will_do(patch: Patch) -> None:
+    """A family's quality and media are nobody's business."""
+    patch.setattr(families, "qualifying", lambda family, *_: list(family.variants))
+
+
 class Wrapped(Scheduler):
     """The scheduler with a fault at its door."""
 
@@ -204,11 +256,29 @@ class KeepsMeasurementsToItself(Wrapped):
         return not isinstance(command, KeepMeasurement)
 
 
-def rules_found(make: Callable[[Scenario], Scheduler], wanted: set[str]) -> set[str]:
-    """The rules that some runs find broken; stops at the first that was wanted."""
+def as_drawn(scenario: Scenario) -> Scenario:
+    """What the seed says."""
+    return scenario
+
+
+def with_pauses(scenario: Scenario) -> Scenario:
+    """Low work stands while people chat."""
+    return replace(scenario, policy=replace(scenario.policy, background_pause=True))
+
+
+def with_aborts(scenario: Scenario) -> Scenario:
+    """Chats take low steps away at once."""
+    return replace(scenario, policy=replace(scenario.policy, abort_after_seconds=0.0))
+
+
+def rules_found(
+    make: Callable[[Scenario], Scheduler], wanted: set[str], shape: Callable[[Scenario], Scenario] = as_drawn
+) -> set[str]:
+    """The rules that some runs find broken; stops at the first that was wanted. `shape` sees to it that the rule is in
+    use at all."""
     found: set[str] = set()
     for seed in SEEDS:
-        report = run_seed(seed, EVENTS, make=make, own_checks=False)
+        report = run_seed(seed, EVENTS, make=make, scenario=shape(draw(seed, KINDS)), own_checks=False)
         found |= {violation.rule for violation in report.violations}
         if found & wanted:
             break
@@ -232,6 +302,11 @@ def rules_found(make: Callable[[Scenario], Scheduler], wanted: set[str]) -> set[
         (others_hold_nothing, {"L1", "L3"}),
         (estimates_are_halved, {"L1", "L3"}),
         (old_processes_are_not_waited_for, {"S6c"}),
+        (loads_reserve_nothing, {"L1"}),
+        (a_victim_is_stopped_while_it_drains, {"R2"}),
+        (a_cancelled_waiter_is_forgotten, {"S7"}),
+        (freed_memory_is_counted_twice, {"L1"}),
+        (any_variant_will_do, {"R10"}),
     ],
 )
 def test_a_scheduler_that_is_broken_inside_is_caught(
@@ -240,6 +315,22 @@ def test_a_scheduler_that_is_broken_inside_is_caught(
     """By the checker of the rule that was broken."""
     plant(monkeypatch)
     assert rules_found(lambda scenario: Scheduler(scenario.policy), rules) & rules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "shape", "rules"),
+    [
+        (a_paused_process_is_forgotten, with_pauses, {"S10"}),
+        (steps_are_taken_away_again_and_again, with_aborts, {"S11"}),
+    ],
+)
+def test_a_rule_that_is_opted_into_is_judged_too(
+    plant: Callable[[Patch], None], shape: Callable[[Scenario], Scenario], rules: set[str], monkeypatch: Patch
+) -> None:
+    """In runs that make use of it."""
+    plant(monkeypatch)
+    assert rules_found(lambda scenario: Scheduler(scenario.policy), rules, shape) & rules
 
 
 @pytest.mark.slow
