@@ -252,10 +252,10 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
         head = model.queue.head(job_class)
         if want.guest is model and job_class != JobClass.INTERACTIVE:
             break  # it has had its turn in the other's place (R1)
-        if head is not None and head.rank < rank:
+        if head is not None and state.keys.load_rank(head) < rank:
             rule = "S1" if job_class < rank[0] else "S2"
             return Obstacle(rule, f"{name} has work that comes first", watched=watched)
-    of_chats = _obstacle_of_chats(state, instance, rank) if rank[0] == JobClass.INTERACTIVE else None
+    of_chats = _obstacle_of_chats(state, instance, want) if rank[0] == JobClass.INTERACTIVE else None
     return of_chats or _obstacle_of_turns(instance, rank, want.evict_class, policy, now)
 
 
@@ -266,7 +266,7 @@ def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
     return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset(((instance.id, rank),)))
 
 
-def _obstacle_of_chats(state: State, instance: Instance, rank: Rank) -> Obstacle | None:
+def _obstacle_of_chats(state: State, instance: Instance, want: Want) -> Obstacle | None:
     """R4b: a model that people use serves the chats that wait for it for a turn, which counts from when the other
     chat came, or from when the model was ready. It ends early with the last of them."""
     model = instance.model
@@ -275,7 +275,8 @@ def _obstacle_of_chats(state: State, instance: Instance, rank: Rank) -> Obstacle
     turn_seconds = state.policy.interactive_turn_seconds
     if turn_seconds is None:
         turn_seconds = state.load_seconds(model, instance.option)
-    until = max(rank[1], instance.ready_at) + turn_seconds
+    came_at = want.job.place if want.job is not None else want.rank[1]
+    until = max(came_at, instance.ready_at) + turn_seconds
     if until <= state.now:
         return None
     reason = f"{model.spec.name} serves its own chats for {turn_seconds:g} s before it is unloaded for others"

@@ -262,9 +262,10 @@ def _reaches(state: State, group: Group, model: ModelState, first: JobRecord, *,
         return False
     limit_seconds = state.policy.background_max_starvation_seconds
     starved_at = first.place + limit_seconds if limit_seconds and not first.chat else inf
-    evict_rank = first.rank if evict and not job.no_evict else None
+    rank = state.keys.load_rank(first)
+    evict_rank = rank if evict and not job.no_evict else None
     want = Want(
-        model, first, job.job_class, first.rank, evict_rank, job.job_class, starved_at, gentle=not first.chat
+        model, first, job.job_class, rank, evict_rank, job.job_class, starved_at, gentle=not first.chat
     )  # fmt: skip
     found = planning.prospect(state, want)
     if isinstance(found, Obstacle):

@@ -7,6 +7,7 @@ made, in `lifecycle.stop` and `Ledger.reserve`.
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 from gridsched.core.errors import InvariantViolation
@@ -14,6 +15,7 @@ from gridsched.core.families import qualifying
 from gridsched.core.ids import InstanceId, JobId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
+from gridsched.core.keys import Lines
 from gridsched.core.placement import Plan
 from gridsched.core.queues import CLASSES
 from gridsched.core.residency import Instance, ModelState
@@ -152,12 +154,23 @@ def inv_7_no_low_step_begins_under_a_chat(state: State) -> None:
 
 
 def inv_8_queues_are_in_order(state: State) -> None:
-    """S2: within a class and model the places ascend."""
+    """S2: within a class and model the places ascend; so do they, and the turns, within a key where keys take turns."""
     for model in state.waiting_models.values():
         for each in CLASSES:
             places = [record.rank for record in model.queue.by_class[each].values()]
             if places != sorted(places):
                 broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of order")
+            if model.queue.lines is not None and not _in_turn(model.queue.lines[each], len(places)):
+                broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of turn")
+
+
+def _in_turn(lines: Lines, count: int) -> bool:
+    """Whether the lines of the keys hold so many jobs, each in the order of its places and its turns."""
+    for line in lines.by_key.values():
+        count -= len(line)
+        if not line or any(a.rank > b.rank or a.turn > b.turn for a, b in pairwise(line.values())):
+            return False
+    return count == 0
 
 
 def inv_9_nobody_waits_for_nothing(state: State) -> None:

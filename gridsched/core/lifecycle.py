@@ -51,6 +51,8 @@ def start(state: State, plan: Plan) -> None:
     model.instance = instance
     model.plan = model.obstacle = None
     state.touch(model)
+    if want.job is not None:
+        state.keys.load_begins(want.job.job.key, state.now)
     if plan.want.lifted:
         for mode in modes:
             mode.batch_lifted_at = state.now

@@ -45,7 +45,7 @@ def replan(state: State) -> None:
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
-    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(plans)
+    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(plans) or state.keys.stale
     refusing.refuse(state)
 
 

@@ -5,7 +5,9 @@ Must never decide who goes next across models, and never walks all waiting jobs:
 cancelling cost the same with one job waiting as with ten thousand.
 
 The order inside a queue is the *place*: the time of arrival, or of the end of the job's last step (S2, S3). A job that
-has just made progress is therefore last in its queue without anybody sorting it there.
+has just made progress is therefore last in its queue without anybody sorting it there. Where jobs of several API keys
+wait in a queue it keeps a line for each key beside that order (`keys`), from when the second key comes until the queue
+is empty.
 """
 
 import heapq
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gridsched.core.ids import GrantId, JobId, ModelName
 from gridsched.core.job import Job, JobClass
+from gridsched.core.keys import Lines
 from gridsched.core.transitions import JobState
 
 if TYPE_CHECKING:  # a group stands at a model, and a model has queues
@@ -31,7 +34,8 @@ Rank = tuple[int, float, int]
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """A living job. `place` is where it stands (seconds); `number` orders equal places.
+    """A living job. `place` is where it stands (seconds); `number` orders equal places. `turn` is its key's turn in the
+    queue where it waits, where that has lines.
 
     `step` is the one it waits for or runs, from 1. `deadline` is when its wait is over (S9), inf for never.
     `aborted_loads` counts the loads begun for it that a chat took away (L6c), `aborts` the steps of it (S11).
@@ -55,6 +59,7 @@ class JobRecord:
     aborts: int = 0
     hot_told_at: float = -inf
     lost_seconds: float = 0.0
+    turn: int = 0
     deadline: float = inf
     group: "Group | None" = None
 
@@ -65,13 +70,26 @@ class JobRecord:
 
 
 class ModelQueue:
-    """The waiting jobs of one model, one ordered queue for each class.
+    """The waiting jobs of one model, one ordered queue for each class; `lines` are the same by key, None while all have
+    one.
 
     `count` is how many wait in all, `low` how many of them are background or batch. `warm_only` and `no_evict` count
     those with less than the full permission to load (S9), `gentle` the low jobs of families among the others (R10).
     """
 
-    __slots__ = ("background", "batch", "by_class", "chats", "count", "gentle", "low", "no_evict", "warm_only")
+    __slots__ = (
+        "background",
+        "batch",
+        "by_class",
+        "chats",
+        "count",
+        "gentle",
+        "key",
+        "lines",
+        "low",
+        "no_evict",
+        "warm_only",
+    )
 
     def __init__(self) -> None:
         self.chats: OrderedDict[JobId, JobRecord] = OrderedDict()
@@ -83,11 +101,24 @@ class ModelQueue:
         self.warm_only = 0
         self.no_evict = 0
         self.gentle = 0
+        self.key = ""
+        self.lines: tuple[Lines, ...] | None = None
 
     def add(self, record: JobRecord) -> None:
         """Put a job last in its queue; its place must not be before anybody's there."""
-        self.by_class[record.job.job_class][record.job.id] = record
+        job = record.job
+        if job.key != self.key:
+            self._meet(job.key)
+        if self.lines is not None:
+            self.lines[job.job_class].add(record)
+        self.by_class[job.job_class][job.id] = record
         self._counted(record, 1)
+
+    def _meet(self, key: str) -> None:
+        """A job of another key than the last comes: if any waits, the keys take turns from now on."""
+        if self.count and self.lines is None:
+            self.lines = tuple(Lines(queue.values()) for queue in self.by_class)
+        self.key = key
 
     def put_back(self, record: JobRecord) -> None:
         """Put a job at its old place (P5, R10). Walks the queue where others stand behind it."""
@@ -95,6 +126,10 @@ class ModelQueue:
         if not queue or next(reversed(queue.values())).rank < record.rank:
             self.add(record)
             return
+        if record.job.key != self.key:
+            self._meet(record.job.key)
+        if self.lines is not None:
+            self.lines[record.job.job_class].put_back(record)
         queue[record.job.id] = record
         for job_id, other in list(queue.items()):
             if other.rank > record.rank:
@@ -105,6 +140,10 @@ class ModelQueue:
         """Take a job out, wherever it stands. Raises KeyError for one that does not wait here."""
         del self.by_class[record.job.job_class][record.job.id]
         self._counted(record, -1)
+        if self.lines is not None:
+            self.lines[record.job.job_class].remove(record)
+            if not self.count:
+                self.lines = None
 
     def _counted(self, record: JobRecord, change: int) -> None:
         self.count += change
@@ -118,9 +157,28 @@ class ModelQueue:
             self.gentle += change
 
     def head(self, job_class: int) -> JobRecord | None:
-        """The first of a class."""
+        """The first of a class by its place."""
         queue = self.by_class[job_class]
         return next(iter(queue.values())) if queue else None
+
+    def due(self, job_class: int) -> JobRecord | None:
+        """Whose turn it is in a class, for a slot."""
+        return self.head(job_class) if self.lines is None else self.lines[job_class].due()
+
+    def waiting_keys(self) -> Iterable[str]:
+        """The keys whose jobs wait here."""
+        if self.lines is None:
+            return (self.key,) if self.count else ()
+        return (key for lines in self.lines for key in lines.by_key)
+
+    def longest_starved(self) -> list[JobRecord]:
+        """The low job with the oldest place of each key that has a line, whatever its class (S5)."""
+        found: dict[str, JobRecord] = {}
+        for lines in (self.lines or ())[JobClass.BACKGROUND :]:
+            for record in lines.heads():
+                other = found.get(record.job.key, record)
+                found[record.job.key] = min(record, other, key=lambda each: (each.place, each.number))
+        return list(found.values())
 
     def oldest_low(self) -> JobRecord | None:
         """The low job with the oldest place, whatever its class: the longest starved one (S5)."""

@@ -6,10 +6,12 @@ that `planning` allows.
 
 from collections.abc import Iterator
 from math import inf
+from operator import itemgetter
 
 from gridsched.core.commands import LogEvent
 from gridsched.core.instance import InstanceState
 from gridsched.core.modes import DeviceMode, Turn
+from gridsched.core.queues import JobRecord
 from gridsched.core.residency import Instance
 from gridsched.core.serving import grant
 from gridsched.core.state import State
@@ -34,10 +36,13 @@ def next_at(state: State, instance: Instance) -> float:
 
 
 def give_turns(state: State) -> None:
-    """Give every turn that can be given now, to the longest starved first. A job that cannot run blocks nobody; one
-    that only lacks the turn of another of its devices reserves those that are free."""
+    """Give every turn that can be given now, to the longest starved first; with several keys each key's longest starved
+    competes, and the key goes first whose last relief is the longest ago. A job that cannot run blocks nobody; one that
+    only lacks the turn of another of its devices reserves those that are free."""
     reserved: set[DeviceMode] = set()
-    for instance in sorted(_starved(state), key=_starvation):
+    firsts = ((_next(state, instance), instance) for instance in _able(state))
+    ranked = [(state.keys.relief_rank(record), instance) for record, instance in firsts if record is not None]
+    for _, instance in sorted(ranked, key=itemgetter(0)):
         modes = tuple(mode for mode in instance.modes if mode.active(state.now))
         if all(mode.turn is None and state.now >= mode.next_turn_at and mode not in reserved for mode in modes):
             _give_turn(state, instance, modes)
@@ -45,38 +50,37 @@ def give_turns(state: State) -> None:
             reserved.update(modes)
 
 
-def _starved(state: State) -> Iterator[Instance]:
-    """Ready instances in interactive mode with a slot for a starved low job."""
-    limit_seconds = state.policy.background_max_starvation_seconds
+def _able(state: State) -> Iterator[Instance]:
+    """Ready instances in interactive mode with a slot for low work that waits."""
     for model in state.waiting_models.values():
         instance = model.instance
         if instance is None or instance.state is not InstanceState.READY or not model.queue.low:
             continue
-        if instance.low_slots(state.now) <= 0 or not instance.interactive_mode(state.now):
-            continue
-        oldest = model.queue.oldest_low()
-        if oldest is not None and oldest.place + limit_seconds <= state.now:
+        if instance.low_slots(state.now) > 0 and instance.interactive_mode(state.now):
             yield instance
 
 
-def _starvation(instance: Instance) -> tuple[float, int]:
-    oldest = instance.model.queue.oldest_low()
-    return (oldest.place, oldest.number) if oldest is not None else (inf, 0)
+def _next(state: State, instance: Instance) -> JobRecord | None:
+    """The starved job of a model that is relieved next, None where none is starved."""
+    limit_seconds = state.policy.background_max_starvation_seconds
+    queue = instance.model.queue
+    if queue.lines is None:
+        oldest = queue.oldest_low()
+        return oldest if oldest is not None and oldest.place + limit_seconds <= state.now else None
+    starved = [record for record in queue.longest_starved() if record.place + limit_seconds <= state.now]
+    return min(starved, key=state.keys.relief_rank, default=None)
 
 
 def _give_turn(state: State, instance: Instance, modes: tuple[DeviceMode, ...]) -> None:
     """Fill up to `relief_slots` of its free slots with starved jobs, in this one decision."""
-    policy = state.policy
     turn = Turn(instance.id, modes, state.now, 0, 0)
-    room = min(instance.low_slots(state.now), policy.relief_slots)
+    room = min(instance.low_slots(state.now), state.policy.relief_slots)
     for mode in modes:
         mode.turn = turn
-    while turn.steps < room:
-        oldest = instance.model.queue.oldest_low()
-        if oldest is None or oldest.place + policy.background_max_starvation_seconds > state.now:
-            break
+    while turn.steps < room and (record := _next(state, instance)) is not None:
         turn.steps += 1
         turn.outstanding += 1
-        grant(state, instance, oldest, turn, "S5")
+        state.keys.relieved(record.job.key)
+        grant(state, instance, record, turn, "S5")
     state.turns_changed = True
     state.say_of_instance(LogEvent.RELIEF, instance, "S5", turn="begins", steps=turn.steps)

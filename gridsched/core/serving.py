@@ -35,8 +35,8 @@ def serve_chats(state: State, model: ModelState) -> None:
     instance = model.instance
     if chats and instance is not None and instance.state is READY:
         free = instance.parallel - len(instance.grants)
-        while free > 0 and chats:
-            grant(state, instance, next(iter(chats.values())))
+        while free > 0 and (chat := model.queue.due(JobClass.INTERACTIVE)) is not None:
+            grant(state, instance, chat)
             free -= 1
     hold_devices(model)
 
@@ -59,7 +59,7 @@ def serve_low(state: State, model: ModelState) -> None:
 def _next_low(state: State, instance: Instance) -> tuple[JobRecord, str | None]:
     """S1, or S5b: a batch job that was starved for long competes as background, once in that time on a device."""
     queue = instance.model.queue
-    background, batch = queue.head(JobClass.BACKGROUND), queue.head(JobClass.BATCH)
+    background, batch = queue.due(JobClass.BACKGROUND), queue.due(JobClass.BATCH)
     if background is None or batch is None:
         record = background or batch
         assert record is not None, "serve_low asks only while low work waits"  # noqa: S101 - narrows for mypy

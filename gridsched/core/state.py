@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from gridsched.core.commands import Command, Log, LogEvent
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.keys import KeyTurns
 from gridsched.core.ledger import Ledger
 from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.modes import DeviceMode
@@ -45,7 +46,7 @@ class State:
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
-        "instances", "jobs", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads",
+        "instances", "jobs", "keys", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads",
         "low_plans_matter", "models", "modes", "now", "out", "pictures", "plan_wake_at", "plans", "policy", "pressed",
         "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
     )  # fmt: skip
@@ -61,6 +62,7 @@ class State:
         self.instances: dict[InstanceId, Instance] = {}
         self.modes: dict[DeviceName, DeviceMode] = {}
         self.ledger = Ledger()
+        self.keys = KeyTurns()
         self.deadlines = Deadlines()
         self.counts = tuple(ClassCounts() for _ in CLASSES)
         self.load_seconds_by_key: dict[str, float] = {}

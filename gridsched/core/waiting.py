@@ -31,9 +31,9 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     instance = model.instance
     if instance is not None and instance.state is READY:
         return
-    # Behind others who may as much as it, a job changes no plan.
+    # Behind others who may as much as it, a job changes no plan, unless its key has a turn before theirs.
     lesser = queue.warm_only or queue.no_evict or queue.gentle
-    if at_old_place or lesser or (first_of_class and _goes_first(record, model)):
+    if at_old_place or lesser or state.keys.counts(record) or (first_of_class and _goes_first(record, model)):
         state.replan_due = True
 
 
@@ -101,6 +101,8 @@ def _was_planned_for(state: State, record: JobRecord, model: ModelState) -> bool
     want, queue = model.want, model.queue
     if want is None or instance is not None or not queue.count or queue.warm_only or queue.no_evict:
         return True
+    if state.keys.counts(record):
+        return True
     return record is want.job or (want.evict_rank is not None and record.rank[1:] == want.evict_rank[1:])
 
 
@@ -111,7 +113,7 @@ def lets_go(state: State, instance: Instance) -> bool:
         return False
     for job_class in range(rank[0] + 1):
         head = instance.model.queue.head(job_class)
-        if head is not None and head.rank < rank:
+        if head is not None and state.keys.load_rank(head) < rank:
             return False
     return True
 

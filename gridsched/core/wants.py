@@ -18,6 +18,7 @@ from gridsched.core.state import State
 def wants_of(state: State) -> list[Want]:
     """The wants by rank."""
     models = [model for model in state.wanted_models().values() if model.unplaced() and not model.removed]
+    state.keys.meet(key for model in models for key in model.queue.waiting_keys())
     chatting = any(mode.active(state.now) for mode in state.modes.values())
     found = [_want_of(state, model, chatting=chatting) for model in models]
     return sorted((want for want in found if want is not None), key=lambda want: want.rank)
@@ -25,10 +26,11 @@ def wants_of(state: State) -> list[Want]:
 
 def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
     job = model.queue.holder(may_evict=False)
-    if model.errand is not None and (job is None or model.errand.rank < job.rank):
+    if model.errand is not None and (job is None or model.errand.rank < state.keys.load_rank(job)):
         return _want_of_errand(state, model, model.errand)
     if job is None:
         return None
+    rank_of = state.keys.load_rank
     evictor, gentle = model.queue.evictor()
     gentle_at = -inf
     if gentle and evictor is not None:
@@ -37,18 +39,21 @@ def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
             evictor = None
     if job.chat:
         evict_class = evictor.job.job_class if evictor is not None else job.job.job_class
-        evict_rank = evictor.rank if evictor is not None else None
+        evict_rank = rank_of(evictor) if evictor is not None else None
         next_at = gentle_at if gentle_at > state.now else inf
-        return Want(model, job, job.job.job_class, job.rank, evict_rank, evict_class, next_at=next_at, gentle=gentle)
+        return Want(
+            model, job, job.job.job_class, rank_of(job), evict_rank, evict_class, next_at=next_at, gentle=gentle
+        )
     starved_at = _starved_at(state, job)
     lift_at = _lift_at(state, model, job)
     lifted = lift_at <= state.now
     # A starved job is relieved by how long it is starved, whatever its class: S1 is lifted for it (S5).
     raised = lifted or (starved_at <= state.now and chatting)
-    rank = _raised(job) if raised else job.rank
+    rank = _raised(rank_of(job)) if raised else rank_of(job)
     evict_rank, evict_class = None, job.job.job_class
     if evictor is not None:
-        evict_rank, evict_class = _raised(evictor) if raised else evictor.rank, evictor.job.job_class
+        evict_rank, evict_class = rank_of(evictor), evictor.job.job_class
+        evict_rank = _raised(evict_rank) if raised else evict_rank
     next_at = min((at for at in (starved_at, lift_at, gentle_at) if at > state.now), default=inf)
     return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at, gentle)
 
@@ -77,8 +82,8 @@ def _want_of_errand(state: State, model: ModelState, errand: Errand) -> Want:
     )
 
 
-def _raised(job: JobRecord) -> Rank:
-    return (min(int(job.job.job_class), JobClass.BACKGROUND), job.place, job.number)
+def _raised(rank: Rank) -> Rank:
+    return (min(rank[0], int(JobClass.BACKGROUND)), *rank[1:])
 
 
 def _starved_at(state: State, job: JobRecord) -> float:

@@ -139,14 +139,16 @@ class Machine(RuleBasedStateMachine):
         job_class=st.sampled_from(JobClass),
         steps=st.sampled_from((1, 1, 3)),
         flag=st.sampled_from((None, None, "warm_only", "no_evict")),
+        key=st.sampled_from(("", "", "a", "b")),
     )
-    def submit(self, name: ModelName, job_class: JobClass, steps: int, flag: str | None) -> None:
+    def submit(self, name: ModelName, job_class: JobClass, steps: int, flag: str | None, key: str) -> None:
         """A client asks."""
         self.last_job += 1
         kind = JobKind.EMBEDDINGS if steps > 1 else JobKind.CHAT
         job_id = JobId(self.last_job)
         self.open.add(job_id)
-        job = Job(job_id, name, job_class, kind, steps, warm_only=flag == "warm_only", no_evict=flag == "no_evict")
+        flags = {"warm_only": flag == "warm_only", "no_evict": flag == "no_evict"}
+        job = Job(job_id, name, job_class, kind, steps, key=key, **flags)
         self.tell(JobSubmitted(job))
 
     @precondition(lambda self: self.open)

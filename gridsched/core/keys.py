@@ -1,0 +1,113 @@
+"""Turns of API keys: whose job is next where jobs of several keys wait for the same thing (S2, S5).
+
+Owns the order among keys, in three places, each with the smallest memory that will do. For a *slot* each waiting job
+has a turn in its queue, given when it comes: the one after its key's last there, and never before the turn that is due.
+For a *load* and for *relief* the key goes first whose last one is the longest ago. Where all jobs have one key nothing
+of this is kept or asked, and arrival decides. Must never reorder the jobs of one key.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from gridsched.core.ids import JobId
+
+if TYPE_CHECKING:  # queues keep lines
+    from gridsched.core.queues import JobRecord, Rank
+
+
+class Lines:
+    """The waiting jobs of one model and class, a line for each key. Adding to a line, taking its head and leaving it do
+    not depend on how many wait; whose turn it is costs a look at each key's head."""
+
+    __slots__ = ("by_key",)
+
+    def __init__(self, records: "Iterable[JobRecord]" = ()) -> None:
+        self.by_key: dict[str, OrderedDict[JobId, JobRecord]] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: "JobRecord") -> None:
+        """Put a job last in its key's line."""
+        due = self.due()
+        line = self.by_key.setdefault(record.job.key, OrderedDict())
+        record.turn = due.turn if due is not None else 0
+        if line:
+            record.turn = max(record.turn, next(reversed(line.values())).turn + 1)
+        line[record.job.id] = record
+
+    def put_back(self, record: "JobRecord") -> None:
+        """Put a job at its old place: it shares the turn of the one behind it there, and goes before it."""
+        line = self.by_key.get(record.job.key)
+        behind = [other for other in line.values() if other.rank > record.rank] if line else []
+        if line is None or not behind:
+            self.add(record)
+            return
+        record.turn = behind[0].turn
+        line[record.job.id] = record
+        for other in behind:
+            line.move_to_end(other.job.id)
+
+    def remove(self, record: "JobRecord") -> None:
+        """Take a job out, wherever it stands."""
+        line = self.by_key[record.job.key]
+        del line[record.job.id]
+        if not line:
+            del self.by_key[record.job.key]
+
+    def heads(self) -> "Iterator[JobRecord]":
+        """The longest waiting job of each key."""
+        return (next(iter(line.values())) for line in self.by_key.values())
+
+    def due(self) -> "JobRecord | None":
+        """The job whose turn it is: the lowest turn, then the oldest place."""
+        return min(self.heads(), key=_order, default=None)
+
+
+def _order(record: "JobRecord") -> tuple[int, float, int]:
+    return (record.turn, record.place, record.number)
+
+
+class KeyTurns:
+    """What is remembered of keys beyond the queues: when a load was last begun for each, and the order of their last
+    relief. `several` says whether loads of more than one key have to take turns, `stale` that one has been begun since
+    the plans were made."""
+
+    def __init__(self) -> None:
+        self.several = False
+        self.stale = False
+        self._known: set[str] = set()
+        self._loaded_at: dict[str, float] = {}
+        self._relieved: dict[str, int] = {}
+        self._reliefs = 0
+
+    def meet(self, keys: Iterable[str]) -> None:
+        """Plans are made: look at the keys whose jobs wait for a load."""
+        self._known = set(keys).union(self._loaded_at)
+        self.several = len(self._known) > 1
+        self.stale = False
+
+    def counts(self, record: "JobRecord") -> bool:
+        """Whether keys have a say in where a job stands that comes to wait for a load."""
+        return self.several or record.job.key not in self._known
+
+    def load_begins(self, key: str, now: float) -> None:
+        """A load is begun for a job of this key."""
+        self._loaded_at[key] = now
+        self.stale = self.several
+
+    def load_rank(self, record: "JobRecord") -> "Rank":
+        """Where a job stands among those that want models loaded, and those whose models they would have go."""
+        if not self.several:
+            return record.rank
+        return (record.job.job_class, self._loaded_at.get(record.job.key, -inf), record.number)
+
+    def relieved(self, key: str) -> None:
+        """A job of this key has been relieved."""
+        self._reliefs += 1
+        self._relieved[key] = self._reliefs
+
+    def relief_rank(self, record: "JobRecord") -> tuple[int, float, int]:
+        """Where a starved job stands among each key's longest starved."""
+        return (self._relieved.get(record.job.key, 0), record.place, record.number)
