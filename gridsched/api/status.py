@@ -22,7 +22,7 @@ def status(house: House) -> dict[str, object]:
             }
             for job_class in JobClass
         },
-        "waiting": [waiting(view) for view in now.waiting],
+        "waiting": [waiting(view) for view in house.runtime.jobs().waiting],
         "failed": {
             name: {"retry_after_s": round(max(0.0, retry_at - now.at), 3), "reason": why}
             for name, (retry_at, why) in now.failed.items()

@@ -150,13 +150,13 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one moment. `failed` maps a model in back-off to when it may be tried again and why."""
+    """Everything at one moment but the jobs, which are told one by one (`Jobs`). `failed` maps a model in back-off to
+    when it may be tried again and why."""
 
     at: float
     devices: tuple[DeviceView, ...]
     instances: tuple[InstanceView, ...]
     queue_lengths: Mapping[JobClass, int]
     running: Mapping[JobClass, int]
-    waiting: tuple[WaitingView, ...]
     failed: Mapping[ModelName, tuple[float, str]]
     draining: bool

@@ -30,7 +30,7 @@ from gridsched.core.state import State
 
 
 def snapshot(state: State, now: float) -> Snapshot:
-    """Everything at one moment."""
+    """Everything at one moment but the jobs."""
     failed = {
         name: (model.retry_at, model.failure.message if model.failure is not None else "")
         for name, model in state.models.items()
@@ -42,7 +42,6 @@ def snapshot(state: State, now: float) -> Snapshot:
         instances=tuple(_instance(state, item, now) for item in state.instances.values()),
         queue_lengths={each: state.counts[each].waiting for each in CLASSES},
         running={each: state.counts[each].running for each in CLASSES},
-        waiting=_all_waiting(state, now),
         failed=failed,
         draining=state.draining,
     )

@@ -64,7 +64,7 @@ async def test_S8_a_client_that_leaves_the_queue(autojump_clock: MockClock) -> N
         await client.stream.aclose()
         await house.until_logged("cancel")
         assert len(house.upstream.asked) == 4
-        assert house.runtime.snapshot().waiting == ()
+        assert house.runtime.jobs().waiting == ()
     assert [answer.complete for answer in answers] == [True] * 4
 
 

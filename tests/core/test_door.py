@@ -146,7 +146,7 @@ def test_the_snapshot_is_a_picture_of_everything() -> None:
     device = picture.devices[0]
     assert device.interactive_mode
     assert device.reserved_bytes == 10 * 10**9
-    assert [view.rule for view in picture.waiting] == ["S6", "S4"]
+    assert [view.rule for view in world.scheduler.jobs(world.now).waiting] == ["S6", "S4"]
 
 
 def test_a_scheduler_without_checks_is_as_quiet() -> None:

@@ -47,7 +47,6 @@ SNAPSHOT = Snapshot(
     ),
     queue_lengths={JobClass.BATCH: 7},
     running={},
-    waiting=(),
     failed={ModelName("sim-chat-12b"): (9.0, "no")},
     draining=False,
 )

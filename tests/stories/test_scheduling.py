@@ -431,4 +431,4 @@ def test_S9b_a_waiting_job_says_where_it_stands() -> None:
     view = world.scheduler.waiting(second, 3.0)
     assert view is not None
     assert (view.position, view.rule, view.reason) == (2, "S6c", "loading m (3s)")
-    assert world.scheduler.waiting(second, 3.0) in world.scheduler.snapshot(3.0).waiting
+    assert world.scheduler.waiting(second, 3.0) in world.scheduler.jobs(3.0).waiting
