@@ -13,13 +13,14 @@ from sim.whatif import runs
 from sim.whatif.report import LOW_ROWS
 from sim.whatif.scenario import PolicyRun, Scenario
 
-SLOTS = (1, 2, 4, 6)
+SLOTS = (1, 2, 4, 8)
 SHARES = (0.25, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
+PAUSED_SHARES = (0.25, 0.5, 1.0)
 SEEDS = 6
 """Runs of each point: there are many points, and each is the mean of many answers already."""
 
 COLOURS = ("#7a7a7a", "#2b7bba", "#1b9e4b", "#d9731a")
-WIDTH, HEIGHT, LEFT, TOP, PLOT_W, PLOT_H, GAP = 1060, 470, 70, 62, 420, 330, 100
+WIDTH, HEIGHT, LEFT, TOP, PLOT_W, PLOT_H, GAP = 1060, 496, 70, 62, 420, 330, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,12 @@ class Point:
 
 
 def sweep(scenario: Scenario) -> tuple[Point, ...]:
-    """Every point of the grid, without and with pauses. Empty where nobody chats."""
-    grid = [(slots, share, pause) for pause in (False, True) for slots in SLOTS for share in SHARES]
+    """Every point of the grid, without and with pauses. Empty where nobody chats. A turn that is larger than any model
+    has slots is left out: it is the same as one of all slots."""
+    most = max(model.slots for model in scenario.models)
+    turns = sorted({min(slots, most) for slots in SLOTS})
+    grid = [(slots, share, False) for slots in turns for share in SHARES]
+    grid += [(slots, share, True) for slots in turns for share in PAUSED_SHARES]
     policies = [
         PolicyRun(
             f"{slots}/{share}/{pause}",
@@ -67,6 +72,7 @@ def svg(points: Sequence[Point], title: str) -> str:
     """The picture. Takes at least one point."""
     most_low = max(point.low for point in points) * 1.05 or 1.0
     most_ratio = max(1.5, *(point.p95_ratio for point in points), *(point.p50_ratio for point in points)) * 1.03
+    turns = sorted({point.slots for point in points})
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         '<rect width="100%" height="100%" fill="white"/>',
@@ -76,17 +82,17 @@ def svg(points: Sequence[Point], title: str) -> str:
         plot = _Plot(LEFT + column * (PLOT_W + GAP), name, most_low, most_ratio)
         parts += plot.axes()
         for paused in (False, True):
-            for colour, slots in zip(COLOURS, SLOTS, strict=True):
+            for colour, slots in zip(COLOURS, turns, strict=False):
                 line = [each for each in points if each.slots == slots and each.pause is paused]
                 parts += plot.line(line, colour)
-    for place, (colour, slots) in enumerate(zip(COLOURS, SLOTS, strict=True)):
+    for place, (colour, slots) in enumerate(zip(COLOURS, turns, strict=False)):
         x = LEFT + place * 130
         parts += [
-            f'<rect x="{x}" y="{HEIGHT - 24}" width="12" height="12" fill="{colour}"/>',
-            _text(x + 18, HEIGHT - 14, f"relief_slots {slots}"),
+            f'<rect x="{x}" y="{HEIGHT - 50}" width="12" height="12" fill="{colour}"/>',
+            _text(x + 18, HEIGHT - 40, f"relief_slots {slots}"),
         ]
-    legend = "figures: background_share; dashed: with background_pause; ringed: the defaults"
-    parts += [_text(LEFT + 4 * 130, HEIGHT - 14, legend), "</svg>"]
+    legend = "beside a point: its background_share · dashed and hollow: with background_pause · ringed: the defaults"
+    parts += [_text(LEFT, HEIGHT - 14, legend), "</svg>"]
     return "\n".join(parts) + "\n"
 
 
@@ -137,7 +143,8 @@ class _Plot:
                 f"relief_slots {point.slots}, background_share {point.share:g}{', paused' if point.pause else ''}:"
                 f" p50 x{point.p50_ratio:.2f}, p95 x{point.p95_ratio:.2f}, {point.low:.0f} low"
             )
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{escape(words)}</title></circle>'
+            paint = f'fill="white" stroke="{colour}"' if point.pause else f'fill="{colour}"'
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" {paint}><title>{escape(words)}</title></circle>'
             if point.is_default:
                 yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="none" stroke="black" stroke-width="2"/>'
             if not point.pause:
