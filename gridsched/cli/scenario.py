@@ -35,7 +35,7 @@ from gridsched.settings.values import (
     shown,
     whole,
 )
-from sim.whatif.scenario import ALONE, Clients, Engine, Model, PolicyRun, Scenario
+from sim.whatif.scenario import ALONE, UNDISTURBED, Clients, Engine, Model, PolicyRun, Scenario
 
 MAX_SECONDS, MAX_SEEDS, MAX_CLIENTS, MAX_STEPS = 24 * 3600.0, 1000, 1000, 10_000
 FROM_CONFIGURATION = "config"
@@ -302,7 +302,7 @@ class _Checks:
         asked_by_low = {each.model for each in self._file.clients.values() if each.job_class.is_low}
         for name, scheduler in self._file.policies.items():
             loc: Loc = ("policies", name)
-            if name in (ALONE, FROM_CONFIGURATION):
+            if name in (ALONE, UNDISTURBED, FROM_CONFIGURATION):
                 yield self._problem(loc, f"the name {name} is taken")
             reserved = scheduler.interactive_reserved_slots
             for model in sorted(asked_by_low & set(self._file.models)):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from gridsched.core.job import JobClass
 from sim.whatif.runs import CHATS, Outcome
-from sim.whatif.scenario import ALONE, EMBEDDINGS, PolicyRun
+from sim.whatif.scenario import ALONE, EMBEDDINGS, UNDISTURBED, PolicyRun
 from sim.whatif.tally import Result, Row
 
 LOW_ROWS = tuple(job_class.label for job_class in JobClass if job_class.is_low)
@@ -23,11 +23,15 @@ def as_json(outcome: Outcome) -> dict[str, object]:
             **_figures(outcome.policies[policy.name]),
             "p50_ratio": ratios[0] if ratios else None,
             "p95_ratio": ratios[1] if ratios else None,
+            "low_ratio": outcome.kept(policy.name),
             **shared,
             "settings": dict(policy.settings),
         }
-    alone = None if outcome.alone is None else {**_figures(outcome.alone), **shared}
-    return {"policies": policies, ALONE: alone}
+    references = {ALONE: outcome.alone, UNDISTURBED: outcome.undisturbed}
+    return {
+        "policies": policies,
+        **{name: None if each is None else {**_figures(each), **shared} for name, each in references.items()},
+    }
 
 
 def _figures(result: Result) -> dict[str, object]:
@@ -58,8 +62,10 @@ def _did(outcome: Outcome, policy: PolicyRun) -> Iterator[str]:
     )
     ratios = outcome.ratios(policy.name)
     if ratios is not None:
-        low = result.answered(*LOW_ROWS)
-        yield f"  people wait {ratios[0]:.2f} x (p50) and {ratios[1]:.2f} x (p95) as long as alone; low work: {low:.0f}"
+        yield f"  people wait {ratios[0]:.2f} x (p50) and {ratios[1]:.2f} x (p95) as long as alone"
+    kept = outcome.kept(policy.name)
+    if kept is not None and outcome.alone is not None:
+        yield f"  low work gets {kept:.0%} of the answers that it gets without them"
     waiting = {name: row.unanswered for name, row in result.classes.items() if not row.requests and row.unanswered}
     if waiting:
         yield f"  nobody was answered: {', '.join(waiting)}"
@@ -87,11 +93,20 @@ def columns(table: Sequence[Sequence[str]]) -> list[str]:
 
 def comparison(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     """All variants and policies in one table: what people and low work have of each."""
-    head = ("", "policy", "chat p50 s", "p95 s", "p50 ratio", "p95 ratio", "low answers", "embeddings", "loads", "busy")
+    head = (
+        "",
+        "policy",
+        "chat p50 s",
+        "p95 s",
+        "p50 ratio",
+        "p95 ratio",
+        *("low answers", "embeddings", "loads", "busy"),
+    )
     body = []
     for variant, outcome in outcomes.items():
-        if outcome.alone is not None:
-            body.append((variant, ALONE, *_summary(outcome.alone, None)))
+        for name, reference in ((ALONE, outcome.alone), (UNDISTURBED, outcome.undisturbed)):
+            if reference is not None:
+                body.append((variant, name, *_summary(reference, None)))
         for policy in outcome.scenario.policies:
             result = outcome.policies[policy.name]
             body.append((variant, policy.name, *_summary(result, outcome.ratios(policy.name))))

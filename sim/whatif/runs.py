@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 from gridsched.core.job import JobClass
-from sim.whatif.scenario import ALONE, PolicyRun, Scenario
+from sim.whatif.scenario import ALONE, UNDISTURBED, PolicyRun, Scenario
 from sim.whatif.tally import Result, mean
 from sim.whatif.world import Run
 
@@ -26,10 +26,12 @@ Task = tuple[Scenario, PolicyRun, int]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one scenario: the mean of each policy, and of the interactive clients alone (None without any)."""
+    """What came of one scenario: the mean of each policy. `alone`: the interactive clients without low work.
+    `undisturbed`: the low work without them. None where there are no such clients."""
 
     scenario: Scenario
     alone: Result | None
+    undisturbed: Result | None
     policies: dict[str, Result]
 
     def ratios(self, name: str) -> tuple[float, float] | None:
@@ -42,20 +44,29 @@ class Outcome:
             return None
         return row.p50_s / reference.p50_s, row.p95_s / reference.p95_s
 
+    def kept(self, name: str) -> float | None:
+        """The part of its undisturbed answers that low work gets under a policy, embeddings included."""
+        if self.undisturbed is None:
+            return None
+        rows = tuple(self.undisturbed.classes)
+        whole = self.undisturbed.answered(*rows)
+        return self.policies[name].answered(*rows) / whole if whole else None
+
 
 def run(scenario: Scenario, policies: Sequence[PolicyRun] | None = None) -> Outcome:
     """Run a scenario under its policies, or under others; its variants are others' to run."""
     lean = replace(scenario, variants={}, policies=())  # what a run does not need is not sent to its process
     chosen = scenario.policies if policies is None else policies
-    alone = lean.alone()
     cases: list[tuple[Scenario, PolicyRun]] = [(lean, each) for each in chosen]
-    if alone.clients:
-        cases.append((alone, alone.policies[0]))
+    for name, low in ((ALONE, False), (UNDISTURBED, True)):
+        part = lean.only(low=low)
+        if part.clients:
+            cases.append((part, PolicyRun(name)))
     results = _all([(of, policy, seed) for of, policy in cases for seed in scenario.seeds])
     count = len(scenario.seeds)
     means = [mean(results[first : first + count]) for first in range(0, len(results), count)]
     by_name = {policy.name: result for (_, policy), result in zip(cases, means, strict=True)}
-    return Outcome(scenario, by_name.pop(ALONE, None), by_name)
+    return Outcome(scenario, by_name.pop(ALONE, None), by_name.pop(UNDISTURBED, None), by_name)
 
 
 def _all(tasks: Sequence[Task]) -> list[Result]:

@@ -12,8 +12,8 @@ from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
 
-ALONE = "alone"
-"""The name of the run with interactive clients only, to which all others are compared."""
+ALONE, UNDISTURBED = "alone", "undisturbed"
+"""The runs that all others are compared to: with interactive clients only, and with low work only."""
 
 EMBEDDINGS = "embeddings"
 """Embedding jobs of any class share this row: their times are those of many steps and fit no class's."""
@@ -117,10 +117,10 @@ class Scenario:
         """The rows of the table, in the order of the clients."""
         return tuple(dict.fromkeys(each.row for each in self.clients))
 
-    def alone(self) -> "Scenario":
-        """The same interactive clients without anybody else."""
-        chats = tuple(each for each in self.clients if not each.job_class.is_low)
-        return replace(self, clients=chats, policies=(PolicyRun(ALONE),), variants={})
+    def only(self, *, low: bool) -> "Scenario":
+        """The same without interactive clients, or without all others."""
+        clients = tuple(each for each in self.clients if each.job_class.is_low is low)
+        return replace(self, clients=clients, policies=(), variants={})
 
     def specs(self, reserved_slots: int | None) -> tuple[ModelSpec, ...]:
         """The models as the core is told of them."""

@@ -169,7 +169,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_leaving_out_the_others_changes_nothing_about_the_chats() -> None:
     """The people of the alone run ask the same things: with nobody beside them no policy makes a difference."""
-    scenario = replace(shipped("4060ti-mixed"), seconds=60.0).alone()
+    scenario = replace(shipped("4060ti-mixed"), seconds=60.0).only(low=False)
     strict = PolicyRun("strict", Policy(relief_slots=1, background_share=1.0))
     assert Run(scenario, PolicyRun("alone"), 5).play().classes == Run(scenario, strict, 5).play().classes
 
