@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gridsched.cli.options import a_path, say
 from gridsched.settings import load as settings_load
 from gridsched.settings.faults import SettingsError
-from gridsched.settings.schema import SchedulerSettings
+from gridsched.settings.schema import Settings
 
 if TYPE_CHECKING:  # the simulator is a package beside ours: nothing of it is loaded with the command line
     from sim.whatif.runs import Outcome
@@ -80,11 +80,13 @@ def _of_seed(scenario: "Scenario", seed: int | None) -> "Scenario":
 
 def _tell(scenario: "Scenario", outcomes: "Mapping[str, Outcome]") -> None:
     """Every class table, then one table to compare."""
+    from gridsched.cli import scenario as files  # noqa: PLC0415 - it imports the simulator
     from sim.whatif import report  # noqa: PLC0415 - found lazily, see the module's docstring
 
     seeds = f"seed {scenario.seeds[0]}" if len(scenario.seeds) == 1 else f"mean of {len(scenario.seeds)} seeds"
     print(f"{scenario.seconds:g} s of virtual time, {seeds}", end="\n\n")
-    said = {policy.name: _differences(policy.settings) for policy in scenario.policies}
+    usual = files.policy_run("usual", Settings()).settings
+    said = {policy.name: _differences(policy.settings, usual) for policy in scenario.policies}
     for name, outcome in outcomes.items():
         if len(outcomes) > 1:
             print(f"=== {name}", end="\n\n")
@@ -92,9 +94,8 @@ def _tell(scenario: "Scenario", outcomes: "Mapping[str, Outcome]") -> None:
     print("compared:", *report.comparison(outcomes), sep="\n")
 
 
-def _differences(settings: Mapping[str, object]) -> list[str]:
-    """What a policy says otherwise than the defaults, as it would be written."""
-    usual = SchedulerSettings().model_dump(by_alias=True)
+def _differences(settings: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
+    """What a policy says otherwise than the defaults."""
     return [f"{key} {value}" for key, value in settings.items() if usual.get(key) != value]
 
 

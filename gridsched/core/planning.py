@@ -109,11 +109,12 @@ def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Pl
 
 
 def _crowd(state: State, option: LaunchOption) -> tuple[int, ...]:
-    """Whom a launch meets on its devices: a chat is disturbed by whatever works beside it, so those that people use
-    count before all others. One device before several."""
+    """Whom a launch meets on its devices: a chat is disturbed by whatever works beside it, so those that people use, or
+    wait for while they load, count before all others. One device before several."""
     ids = {each for device in option.devices for each in state.ledger.books[device].reservations}
-    hot = sum(1 for each in ids if state.instances[each].hot(state.now))
-    return (len(option.devices), hot, len(ids))
+    there = [state.instances[each] for each in ids]
+    used = sum(1 for item in there if item.hot(state.now) or item.model.queue.chats)
+    return (len(option.devices), used, len(ids))
 
 
 def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:
