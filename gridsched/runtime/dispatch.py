@@ -150,7 +150,8 @@ class Dispatch:
         to be running. Two answers in a row must agree, because a step that was granted a moment ago may not show yet.
         How long it may take is the scheduler's to say: it ends a process that stays busy for nobody.
         """
-        pause, before = SETTLE_FIRST_SECONDS, len(self._settling[instance_id])
+        # The process may have ended in the tick in which this watch was begun.
+        pause, before = SETTLE_FIRST_SECONDS, len(self._settling.get(instance_id, ()))
         while waiting := self._settling.get(instance_id):
             await trio.sleep(pause)
             pause = min(pause * 1.5, SETTLE_LONGEST_SECONDS)
