@@ -150,33 +150,49 @@ def test_S5a_turns_take_their_share_and_no_more(five_minutes: tuple[Inside, list
     assert 0.35 <= sum(over - begun for begun, over in found) / SECONDS <= 0.5
 
 
+class Low:
+    """Low work as the log tells it: since when each job stands and for which model, and each model's free slots."""
+
+    def __init__(self, server: Inside) -> None:
+        self._slots = {line["model"]: int(str(line["parallel"])) for _, line in server.logged("load")}
+        self.free: dict[object, int] = {}
+        self.since: dict[object, tuple[float, object]] = {}
+
+    def hear(self, at: float, line: Line) -> None:
+        """One line further."""
+        event, job, model = line["event"], line.get("job"), line.get("model")
+        if event == "ready":
+            self.free[model] = self._slots[model]
+        elif event in ("enqueue", "step"):
+            self.since[job] = (at, model)
+        elif event in ("dispatch", "cancel"):
+            self.since.pop(job, None)
+        self.free[model] = self.free.get(model, 0) + {"dispatch": -1, "step": 1, "complete": 1}.get(str(event), 0)
+
+    def longest_starved(self) -> float:
+        """Since when the first stands of those who can run."""
+        return min(begun for begun, model in self.since.values() if self.free.get(model, 0) > 0)
+
+
 def test_S5_one_turn_at_a_time_for_the_model_of_the_longest_starved(five_minutes: tuple[Inside, list[int]]) -> None:
-    """No turn begins while one is under way, none has more than four steps or steps of two models, and nobody who had
-    starved for longer, with a free slot, was passed over."""
+    """No turn begins while one is under way, none has more than four steps or steps of two models, and it goes to
+    whoever is starved longest among those whose model is ready with a free slot."""
     server, _ = five_minutes
-    since: dict[object, float] = {}
-    model_of: dict[object, object] = {}
+    low = Low(server)
+    turn: list[Line] = []
     open_turn = False
-    batch_of: list[Line] = []
     for at, line in server.lines:
-        if line["event"] == "enqueue" and line["class"] != "interactive":
-            since[line["job"]], model_of[line["job"]] = at, line["model"]
-        elif line["event"] == "step":
-            since[line["job"]] = at
-        elif line["event"] == "dispatch" and line["rule"] == "S5":
-            if not batch_of:
-                assert since[line["job"]] == min(since.values())
-            since.pop(line["job"])
-            batch_of.append(line)
-        elif line["event"] in ("dispatch", "cancel"):
-            since.pop(line["job"], None)
-        elif line["event"] == "relief" and line["turn"] == "begins":
-            assert not open_turn
-            assert 1 <= len(batch_of) == line["steps"] <= 4
-            assert len({one["model"] for one in batch_of}) == 1
-            open_turn, batch_of = True, []
-        elif line["event"] == "relief":
-            open_turn = False
+        if line["event"] == "relief":
+            assert open_turn is (line["turn"] == "over")
+            open_turn = not open_turn
+            assert not open_turn or (1 <= len(turn) == line["steps"] <= 4)
+            assert len({one["model"] for one in turn}) == open_turn
+            turn = []
+        elif line.get("class") != "interactive":
+            if line.get("rule") == "S5" and line["event"] == "dispatch":
+                assert turn or low.since[line["job"]][0] == low.longest_starved()
+                turn.append(line)
+            low.hear(at, line)
 
 
 def test_S2_first_in_first_out_for_each_class_and_model(five_minutes: tuple[Inside, list[int]]) -> None:
