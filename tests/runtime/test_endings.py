@@ -48,7 +48,7 @@ async def running(server: Inside) -> None:
 async def draining_a_victim(server: Inside) -> None:
     """A chat waits for the memory of a model that still writes an answer."""
     await server.ask(server.job(MIDDLE))
-    server.come(server.job(MIDDLE), tokens=150)
+    server.come(server.job(MIDDLE), tokens=700)
     await server.until("dispatch", 2)
     server.come(server.job(BIG))
     await server.until("drain")
