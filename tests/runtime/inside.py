@@ -14,7 +14,8 @@ from typing import cast
 import trio
 from trio.testing import MockClock
 
-from gridsched.api.steps import run_step
+from gridsched.api.seat import TAKEN_AWAY, UntilAnswered
+from gridsched.api.steps import Way, run_step
 from gridsched.core.commands import Grant, Rejection
 from gridsched.core.events import Event, GrantReturned, JobAbandoned, JobEnded, JobSubmitted
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
@@ -33,6 +34,8 @@ BIG, MIDDLE, SMALL, EMBED = "sim-chat-12b", "sim-chat-4b", "sim-chat-2b", "sim-e
 GIB = 1 << 30
 GRACE_SECONDS = 2.0
 """How long a client may go on when the front is told to end."""
+
+STALL_SECONDS = 60.0
 
 LEFT = "left"
 """What became of a job whose client went away."""
@@ -141,19 +144,27 @@ class Inside:
         return self.ends[job.id]
 
     async def _converse(self, ticket: Ticket, tokens: int, sink: Sink) -> str:
-        target, body = body_of(ticket.job, tokens)
+        body = body_of(ticket.job, tokens)
         while True:
             answer = await ticket.answer()
             if isinstance(answer, Rejection):
                 return answer.code.value
-            outcome = await run_step(self.runtime.parts.upstream, answer, target, body, sink, stall_seconds=60.0)
-            if ticket.job.kind is JobKind.EMBEDDINGS:
-                outcome = replace(outcome, answered=False)
+            outcome = await self._run(ticket, answer, body, sink)
             if may_go_on(outcome, answer):
-                ticket.step_ended(outcome)
+                ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)
                 continue
             ticket.end(outcome)
             return outcome.kind.value
+
+    async def _run(self, ticket: Ticket, grant: Grant, body: bytes, sink: Sink) -> Outcome:
+        """One step, given up when it is taken away for a chat (S11). Nothing of an embedding job is sent before its
+        end."""
+        way = Way(self.runtime.parts.upstream, self.runtime.dispatch.stalls, STALL_SECONDS)
+        if ticket.job.kind is JobKind.EMBEDDINGS:
+            return replace(await run_step(way, grant, "/v1/embeddings", body, sink), answered=False)
+        with ticket.until_aborted():
+            return await run_step(way, grant, "/v1/chat/completions", body, UntilAnswered(sink, ticket))
+        return TAKEN_AWAY
 
     def come(self, job: Job, *, tokens: int = 8, sink: Sink | None = None) -> trio.CancelScope:
         """A client of its own, which leaves when its scope is cancelled."""
@@ -198,19 +209,19 @@ class Inside:
 
 
 def may_go_on(outcome: Outcome, grant: Grant) -> bool:
-    """Whether a job waits on after a step: for its next one, or because its engine died unanswered (P5)."""
-    if outcome.kind is OutcomeKind.ENGINE_DIED:
+    """Whether a job waits on after a step: for its next one, or because it came to nothing (P5, S11)."""
+    if outcome.kind in (OutcomeKind.ENGINE_DIED, OutcomeKind.ABORTED):
         return not outcome.answered
     return outcome.kind is OutcomeKind.DONE and grant.step < grant.steps
 
 
-def body_of(job: Job, tokens: int) -> tuple[str, bytes]:
-    """Where a job's steps go and what they say: a stream of so many tokens, or 32 texts of about 90 words."""
+def body_of(job: Job, tokens: int) -> bytes:
+    """What a job's steps say: a stream of so many tokens, or 32 texts of about 90 words."""
     if job.kind is JobKind.EMBEDDINGS:
-        return "/v1/embeddings", EMBEDDING_BODY
+        return EMBEDDING_BODY
     messages = [{"role": "user", "content": "hello"}]
     body = {"model": job.model, "messages": messages, "max_tokens": tokens, "stream": True}
-    return "/v1/chat/completions", json.dumps(body).encode()
+    return json.dumps(body).encode()
 
 
 EMBEDDING_BODY = json.dumps({"model": EMBED, "input": ["word " * 85] * 32}).encode()
