@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.core.ids import JobId
-from tests.runtime.inside import BACKGROUND, BIG, MIDDLE, Inside, Sink, inside
+from tests.runtime.inside import BACKGROUND, BIG, LEFT, MIDDLE, Inside, Sink, inside
 
 
 async def served_soon(server: Inside, name: str = BIG) -> None:
@@ -134,11 +134,12 @@ async def test_S8_in_the_tick_of_its_end(autojump_clock: MockClock) -> None:
         await served_soon(server)
 
 
-async def test_S8_a_hundred_that_leave_at_as_many_moments(autojump_clock: MockClock) -> None:
+async def test_S8_sixty_that_leave_at_as_many_moments(autojump_clock: MockClock) -> None:
     """Each a hundredth of a second later in its life than the one before: no slot is lost, no ticket closed twice."""
     async with inside(autojump_clock) as server:
         await server.ask(server.job(MIDDLE))
         for number in range(60):
             with trio.move_on_after(number * 0.01):
                 await server.ask(server.job(MIDDLE), tokens=12)
+        assert {LEFT, "done"} == set(server.ends.values())
         await served_soon(server, MIDDLE)
