@@ -122,7 +122,7 @@ async def test_P8_a_first_signal_drains(autojump_clock: MockClock, state: Callab
     """Whoever waits is told at once, whoever is being answered is answered, and it ends within its limits."""
     async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS) as server:
         await state(server)
-        waiting = {item.id for item in server.runtime.snapshot().waiting}
+        waiting = {item.id for item in server.runtime.jobs().waiting}
         told_at = trio.current_time()
         server.stop.set()
         await trio.testing.wait_all_tasks_blocked()
