@@ -54,6 +54,10 @@ _SHARE = 2**30
 """The shares of what is lacking are counted in such parts."""
 
 
+Frees = tuple[int, ...]
+"""Bytes that one gives back, for each device that lacks something."""
+
+
 @dataclass(slots=True, eq=False)
 class _Candidate:
     """One that may go: its price, what it frees of each device that lacks something, and how much of all that is
@@ -62,7 +66,7 @@ class _Candidate:
     instance: Instance
     kinds: tuple[bool, ...]
     price: int
-    frees: tuple[int, ...]
+    frees: Frees
     share: int
 
     @property
@@ -77,24 +81,24 @@ def choose(
     """The victims that free what a want lacks, or what stands in the way; with `patient`, who they will be once the
     turns of other chats are over (R4b). `taken` are those that go for others already."""
     short = tuple(lacking.values())
-    allowed: list[_Candidate] = []
-    barred: list[tuple[_Candidate, Obstacle]] = []
+    allowed: list[tuple[Instance, Frees]] = []
+    barred: list[tuple[Frees, Obstacle]] = []
     for instance in _in_the_way(state, lacking):
         if instance.id in taken:
             continue
         frees = _frees(state.ledger, instance, lacking)
-        candidate = _candidate(state, instance, want, frees, short)
         obstacle = obstacle_to(state, instance, want)
         if obstacle is None or (patient and obstacle.but_for == "turn"):
-            allowed.append(candidate)
+            allowed.append((instance, frees))
         else:
-            barred.append((candidate, obstacle))
-    if not _covers(allowed, short):
-        return _told_together(allowed, barred, short)
+            barred.append((frees, obstacle))
+    if not _cover([frees for _, frees in allowed], short):
+        return _told_together([frees for _, frees in allowed], barred, short)
+    candidates = [_candidate(state, instance, want, frees, short) for instance, frees in allowed]
     if state.policy.eviction is Eviction.LRU:
-        chosen = _first_enough(sorted(allowed, key=_plain_order), short)
+        chosen = _first_enough(sorted(candidates, key=_plain_order), short)
     else:
-        chosen = _Search(sorted(allowed, key=_best_value_first), short).best
+        chosen = _Search(sorted(candidates, key=_best_value_first), short).best
     chosen = _spared(chosen, short)
     return Choice(tuple(item.instance for item in chosen), sum(item.price for item in chosen))
 
@@ -109,9 +113,7 @@ def _in_the_way(state: State, lacking: Iterable[DeviceName]) -> Iterable[Instanc
 # --- prices -----------------------------------------------------------------------------------------------------
 
 
-def _candidate(
-    state: State, instance: Instance, want: Want, frees: tuple[int, ...], short: tuple[int, ...]
-) -> _Candidate:
+def _candidate(state: State, instance: Instance, want: Want, frees: Frees, short: tuple[int, ...]) -> _Candidate:
     share = sum(-(-min(freed, need) * _SHARE // need) for freed, need in zip(frees, short, strict=True))
     price_seconds = cost.terms_of(state, instance, want.load_class).price_seconds
     kinds = _kinds(instance, state.now)
@@ -155,11 +157,13 @@ def _frees(ledger: Ledger, instance: Instance, lacking: Iterable[DeviceName]) ->
     return tuple(page.bytes if page is not None else 0 for page in pages)
 
 
-def _covers(chosen: Iterable[_Candidate], short: tuple[int, ...]) -> bool:
-    rest = short
-    for item in chosen:
-        rest = tuple(need - freed for need, freed in zip(rest, item.frees, strict=True))
-    return all(need <= 0 for need in rest)
+def _cover(freed: Iterable[Frees], short: tuple[int, ...]) -> bool:
+    """Whether all these together are enough."""
+    rest = list(short)
+    for frees in freed:
+        for at, freed_bytes in enumerate(frees):
+            rest[at] -= freed_bytes
+    return max(rest) <= 0
 
 
 def _first_enough(ordered: list[_Candidate], short: tuple[int, ...]) -> list[_Candidate]:
@@ -179,7 +183,7 @@ def _spared(chosen: list[_Candidate], short: tuple[int, ...]) -> list[_Candidate
     """R3: without those that the sum does not need, the most precious spared first."""
     for item in sorted(chosen, key=lambda item: (item.price, item.instance.id), reverse=True):
         rest = [other for other in chosen if other is not item]
-        if _covers(rest, short):
+        if _cover((other.frees for other in rest), short):
             chosen = rest
     return chosen
 
@@ -218,13 +222,21 @@ class _Search:
             after = tuple(need - freed for need, freed in zip(rest, item.frees, strict=True))
             self._look(at + 1, after, price + item.price, chosen)
             chosen.pop()
-        self._look(at + 1, rest, price, chosen)
+        at += 1
+        while at < len(self._items) and _is_no_better(self._items[at], item):
+            at += 1
+        self._look(at, rest, price, chosen)
 
     def _least_price(self, rest: tuple[int, ...], value: int) -> int:
         """What the rest costs at least, were all that follow as good a bargain as the next one. Whole numbers, rounded
         down: a bound that is too high by a rounding would lose the best set."""
         share = sum(max(0, need) * _SHARE // whole for need, whole in zip(rest, self._short, strict=True))
         return (share * value) >> 40
+
+
+def _is_no_better(other: _Candidate, item: _Candidate) -> bool:
+    """Where one is left out, another that frees no more for no less need not be tried in its place."""
+    return other.price >= item.price and all(a <= b for a, b in zip(other.frees, item.frees, strict=True))
 
 
 # --- who may go -------------------------------------------------------------------------------------------------
@@ -313,9 +325,7 @@ def load_is_worth_aborting(instance: Instance, load_seconds: float, chat_load_se
     return instance.started_at + load_seconds - now > max(2.0, chat_load_seconds / 4)
 
 
-def _told_together(
-    allowed: list[_Candidate], barred: list[tuple[_Candidate, Obstacle]], short: tuple[int, ...]
-) -> Obstacle:
+def _told_together(allowed: list[Frees], barred: list[tuple[Frees, Obstacle]], short: tuple[int, ...]) -> Obstacle:
     """The obstacle that time ends first speaks for all; anybody's change is watched. Where all would be well but for
     one kind of obstacle, that is what is said."""
     if not barred:
@@ -323,8 +333,8 @@ def _told_together(
     until = min(item.until for _, item in barred)
     watched = frozenset().union(*(item.watched for _, item in barred))
     for kind in ("turn", "hot"):
-        alike = [(candidate, item) for candidate, item in barred if item.but_for == kind]
-        if alike and _covers([*allowed, *(candidate for candidate, _ in alike)], short):
+        alike = [(frees, item) for frees, item in barred if item.but_for == kind]
+        if alike and _cover([*allowed, *(frees for frees, _ in alike)], short):
             first = min((item for _, item in alike), key=lambda item: item.until)
             return replace(first, until=until, watched=watched)
     first = min((item for _, item in barred), key=lambda item: item.until)
