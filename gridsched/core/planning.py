@@ -27,6 +27,10 @@ SHORTEST_DRAIN_SECONDS = 5.0
 """A6: nor before so long, because a choice that changes costs more than a short wait."""
 
 
+PLANS_AHEAD = 4
+"""S2, L6: so many chats' loads are planned at once. A guess: the fourth begins when three loads are over."""
+
+
 def replan(state: State) -> None:
     """Dissolve all plans, make them anew, and do what they ask for."""
     state.replan_due = False
@@ -65,15 +69,11 @@ def _make_plans(state: State) -> list[Plan]:
     slots = _LoadSlots(state)
     plans: list[Plan] = []
     for want in (want for want in wants if want.chat):
-        _add_plan(state, want, draft, slots, plans)
+        _add_plan_unless(state, want, draft, slots, plans, slots.is_far_ahead(plans))
     for model in (state.waiting_models | state.touched).values():
         waiting.hold_devices(model)
     for want in (want for want in wants if not want.chat):
-        busy = slots.low_is_taken()
-        if busy is not None and not want.model.queue.no_evict:
-            want.model.want, want.model.obstacle = want, busy
-        else:
-            _add_plan(state, want, draft, slots, plans)
+        _add_plan_unless(state, want, draft, slots, plans, slots.low_is_taken())
     state.low_plans_matter = slots.low_is_taken() is None and any(not want.chat for want in wants)
     state.plans = plans
     return plans
@@ -115,6 +115,17 @@ def _crowd(state: State, option: LaunchOption) -> tuple[int, ...]:
     there = [state.instances[each] for each in ids]
     used = sum(1 for item in there if item.hot(state.now) or item.model.queue.chats)
     return (len(option.devices), used, len(ids))
+
+
+def _add_plan_unless(
+    state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan], barred: Obstacle | None
+) -> None:
+    """Plan one want, unless there is no need to look because its load could not begin for long. A job that may not have
+    others go for it is told whether it has a plan at all (S9)."""
+    if barred is None or want.model.queue.no_evict:
+        _add_plan(state, want, draft, slots, plans)
+    else:
+        want.model.want, want.model.obstacle = want, barred
 
 
 def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:
@@ -187,6 +198,14 @@ class _LoadSlots:
         for instance in state.instances.values():
             if instance.state is InstanceState.STARTING:
                 self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
+
+    @staticmethod
+    def is_far_ahead(plans: list[Plan]) -> Obstacle | None:
+        """What keeps a chat's load from being planned: so many go before it, one at a time, that its victims would
+        stand drained for nothing meanwhile."""
+        if sum(plan.live for plan in plans) < PLANS_AHEAD:
+            return None
+        return Obstacle("L6", f"{plans[0].want.model.spec.name} and others go first, loads go one at a time")
 
     def low_is_taken(self) -> Obstacle | None:
         """What keeps every low load from being planned: another is under way, and it would drain and claim nothing. A
