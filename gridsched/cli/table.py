@@ -69,11 +69,19 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
         yield f"note       {note}"
     for problem in found.problems:
         yield f"problem    {problem}"
-    models = parts.catalog.models()
-    width = min(40, max(len(model.name) for model in models))
+    models, families = parts.catalog.models(), parts.catalog.families()
+    names = [model.name for model in models] + [family.name for family in families]
+    width = min(40, max(map(len, names)))
     for model in models:
-        words = ", ".join(sorted(capability.value for capability in model.capabilities))
-        yield f"model      {model.name:<{width}}  {words:<18}  {verdict(model, parts.catalog, devices)}"
+        yield f"model      {model.name:<{width}}  {_able(model):<18}  {verdict(model, parts.catalog, devices)}"
+    for family in families:
+        sizes = ", ".join(f"{quality.label} {model.name}" for quality, model in family.variants)
+        able = _able(family.best) if family.best is not None else ""
+        yield f"family     {family.name:<{width}}  {able:<18}  {sizes}"
+
+
+def _able(model: CatalogModel) -> str:
+    return ", ".join(sorted(capability.value for capability in model.capabilities))
 
 
 def unservable(found: Machine) -> Iterator[str]:

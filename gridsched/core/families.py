@@ -46,7 +46,7 @@ class Group:
     moves: int = 0
 
     def add(self, state: State, record: JobRecord, *, at_old_place: bool) -> None:
-        """A job comes to wait. From now on whatever changes plans has the group looked at."""
+        """A job comes to wait."""
         first = next(iter(self.waiting.values()), record)
         self.waiting[record.job.id] = record
         if at_old_place and record.rank < first.rank:

@@ -232,6 +232,8 @@ class Scheduler:
         for record in state.entered:
             if record.grant_id is not None or record.state is not WAITING:
                 continue
+            if record.group is not None:
+                state.unplaced = True  # from now on whatever changes plans has its group looked at (R10)
             longest_seconds = record.job.max_wait_seconds
             of_class_seconds = state.policy.queues[record.job.job_class].max_wait_seconds
             if longest_seconds is None or (of_class_seconds is not None and of_class_seconds < longest_seconds):

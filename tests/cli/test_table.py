@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from gridsched.cli.table import verdict
+from gridsched.app import Machine, SystemClock
+from gridsched.cli.table import rows, verdict
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.planning import Defaults
 from gridsched.library.sources import read_library
 from gridsched.ports import Backend, DeviceInfo, ModelEntry
+from gridsched.runtime.runtime import Parts
+from gridsched.store.memory import MemoryStore
+from sim import build
 from tests.library.models import write_model
 
 MIB = 1 << 20
@@ -40,3 +44,12 @@ def test_L7_a_model_that_is_too_big_is_told_with_the_context_that_would_fit(tmp_
     advised = int(refused.rpartition("a ctx_size of ")[2].removesuffix(" would fit)"))
     assert f"1 slot x {advised} tokens" in said(ModelEntry("m", path, ctx_size=advised, parallel=1), 140)
     assert said(ModelEntry("m", path), 10).endswith("more than any device has for it")
+
+
+def test_R10_a_family_is_told_with_its_sizes() -> None:
+    """Behind the models, with what its best can do."""
+    world = build()
+    parts = Parts(world.catalog, world.engine, world.upstream, world.monitor, MemoryStore(), SystemClock())
+    *_, family = rows(Machine(parts, ()), "defaults")
+    sizes = "preferred sim-chat-12b, balanced sim-chat-4b, compact sim-chat-2b"
+    assert family.split(maxsplit=2) == ["family", "sim-chat", f"chat, completion    {sizes}"]
