@@ -40,7 +40,8 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
 def _goes_first(record: JobRecord, model: ModelState) -> bool:
     """Whether a job that has come is who its model would be loaded for, or may hasten a load that is under way."""
     want = model.want
-    if want is None or not model.unplaced():
+    was_wanted = model.errand is not None or model.queue.count > 1
+    if want is None or not was_wanted or not model.unplaced():
         return True
     return record.rank < (want.job.rank if want.job is not None else want.rank)
 
@@ -66,6 +67,7 @@ def move(state: State, record: JobRecord, source: ModelState, target: ModelState
     source.queue.remove(record)
     if not source.queue.count:
         del state.waiting_models[source.name]
+        source.want = None
     if source.instance is not None and source.instance.cause is record:
         source.instance.cause = None
     record.model = target.name

@@ -436,6 +436,21 @@ def test_S8_a_family_job_that_leaves_leaves_nothing() -> None:
     assert not told.scheduler.state.groups
 
 
+def test_R10_a_variant_that_a_group_has_left_is_loaded_for_the_next_who_wants_it() -> None:
+    """What was to be done for those who moved away is forgotten with them."""
+    told = world(model("busy", option(15.0)), step_seconds={SMALL: 1.0})
+    serve(told, "busy")
+    low = ask(told, BACKGROUND)
+    assert told.why(low) == "S9"  # it stands at the best, for which nobody may go
+    told.tell(FamiliesChanged((FamilySpec(ModelName("gemma"), variants(names=(SMALL,))),)))
+    late = told.submit(BIG)
+    told.advance(20.0)
+    assert served_by(told, late) == BIG
+    told.finish(late)
+    told.advance(20.0)
+    assert served_by(told, low) == SMALL
+
+
 # --- configuration ----------------------------------------------------------------------------------------------
 
 
