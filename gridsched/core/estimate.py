@@ -8,9 +8,10 @@ something unmeasured is `inf`, and whatever comes behind it too: nothing is said
 Pure, changes nothing, and must never be asked inside a step: it walks all waiting jobs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import inf
 
 from gridsched.core.ids import DeviceName, JobId, ModelName
@@ -18,7 +19,7 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.modes import DeviceMode
 from gridsched.core.placement import Plan
-from gridsched.core.queues import CLASSES, JobRecord
+from gridsched.core.queues import JobRecord
 from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
 from gridsched.core.state import State
 
@@ -128,7 +129,7 @@ class _Forecast:
 
     def _serve_chats(self, lane: _Lane) -> None:
         seconds = _step_seconds(lane.model, JobClass.INTERACTIVE)
-        for record in lane.model.queue.chats.values():
+        for record in lane.model.queue.in_turn(JobClass.INTERACTIVE):
             at = lane.slots[0]
             self._granted_at[record.job.id] = at
             lane.take(at, seconds, low=False)
@@ -221,18 +222,15 @@ class _Forecast:
 
     def _serve_low(self, lane: _Lane, held_until: float) -> None:
         """Those that had no turn: class by class once no chat holds their devices."""
-        rest = [record for record in _by_class(lane.low) if record.job.id not in self._granted_at]
+        queue = lane.model.queue
+        low = chain(queue.in_turn(JobClass.BACKGROUND), queue.in_turn(JobClass.BATCH))
+        rest = [record for record in low if record.job.id not in self._granted_at]
         for record in rest:
             at = max(lane.low_at(), held_until)
             self._granted_at[record.job.id] = at
             if at == inf:
                 return
             lane.take(at, _step_seconds(lane.model, record.job.job_class), low=True)
-
-
-def _by_class(records: list[JobRecord]) -> Iterator[JobRecord]:
-    for each in CLASSES:
-        yield from (record for record in records if record.job.job_class is each)
 
 
 def _step_seconds(model: ModelState, job_class: JobClass) -> float:

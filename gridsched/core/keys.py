@@ -62,10 +62,11 @@ class Lines:
 
     def due(self) -> "JobRecord | None":
         """The job whose turn it is: the lowest turn, then the oldest place."""
-        return min(self.heads(), key=_order, default=None)
+        return min(self.heads(), key=in_turn, default=None)
 
 
-def _order(record: "JobRecord") -> tuple[int, float, int]:
+def in_turn(record: "JobRecord") -> tuple[int, float, int]:
+    """Where a job stands in a queue in which keys take turns."""
     return (record.turn, record.place, record.number)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gridsched.core.ids import GrantId, JobId, ModelName
 from gridsched.core.job import Job, JobClass
-from gridsched.core.keys import Lines
+from gridsched.core.keys import Lines, in_turn
 from gridsched.core.transitions import JobState
 
 if TYPE_CHECKING:  # a group stands at a model, and a model has queues
@@ -164,6 +164,11 @@ class ModelQueue:
     def due(self, job_class: int) -> JobRecord | None:
         """Whose turn it is in a class, for a slot."""
         return self.head(job_class) if self.lines is None else self.lines[job_class].due()
+
+    def in_turn(self, job_class: int) -> list[JobRecord]:
+        """A class in the order in which it would be given slots. Walks the queue: for those who only look."""
+        records = list(self.by_class[job_class].values())
+        return records if self.lines is None else sorted(records, key=in_turn)
 
     def waiting_keys(self) -> Iterable[str]:
         """The keys whose jobs wait here."""

@@ -3,13 +3,17 @@
 Owns the reasons of waiting. Changes nothing; may be as slow as a person's patience, never runs inside a step.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import takewhile
 from math import inf
+from operator import itemgetter
 
 from gridsched.core import cost, words
 from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.keys import in_turn
 from gridsched.core.ledger import DeviceBook
 from gridsched.core.placement import Obstacle
 from gridsched.core.queues import CLASSES, JobRecord
@@ -86,18 +90,28 @@ def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
 
 
 def _position(state: State, record: JobRecord) -> int:
-    queues = (model.queue.by_class[record.job.job_class] for model in state.waiting_models.values())
-    return 1 + sum(_ahead(queue.values(), record) for queue in queues)
+    own = state.models[record.model].queue
+    position = 1
+    for model in state.waiting_models.values():
+        queue = model.queue.by_class[record.job.job_class].values()
+        if model.queue is own and own.lines is not None:
+            position += sum(1 for other in queue if in_turn(other) < in_turn(record))
+        else:
+            position += sum(1 for _ in takewhile(lambda other: other.rank < record.rank, queue))
+    return position
 
 
-def _ahead(queue: Iterable[JobRecord], record: JobRecord) -> int:
-    """How many of a queue, which is in order, stand before a job."""
-    count = 0
-    for other in queue:
-        if other.rank >= record.rank:
-            break
-        count += 1
-    return count
+def _positions(state: State, job_class: JobClass) -> dict[JobRecord, int]:
+    """The positions of all jobs of a class: by their places, and by their keys' turns among those of one model."""
+    models = state.waiting_models.values()
+    records = [item for model in models for item in model.queue.by_class[job_class].values()]
+    records.sort(key=lambda record: record.rank)
+    positions = {record: number for number, record in enumerate(records, 1)}
+    for queue in (model.queue for model in models if model.queue.lines is not None):
+        own = {record: number for number, record in enumerate(queue.by_class[job_class].values())}
+        for number, record in enumerate(queue.in_turn(job_class)):
+            positions[record] += number - own[record]
+    return positions
 
 
 def _all_waiting(state: State, now: float) -> tuple[WaitingView, ...]:
@@ -105,11 +119,8 @@ def _all_waiting(state: State, now: float) -> tuple[WaitingView, ...]:
     granted_at = forecast(state, now)
     keepers: dict[ModelName, tuple[Keeper, ...]] = {}
     for each in CLASSES:
-        records = [item for model in state.waiting_models.values() for item in model.queue.by_class[each].values()]
-        records.sort(key=lambda record: record.rank)
-        views.extend(
-            _waiting(state, record, number, now, granted_at, keepers) for number, record in enumerate(records, 1)
-        )
+        places = sorted(_positions(state, each).items(), key=itemgetter(1))
+        views.extend(_waiting(state, record, position, now, granted_at, keepers) for record, position in places)
     return tuple(views)
 
 

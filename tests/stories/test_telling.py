@@ -183,3 +183,21 @@ def test_S9b_a_chat_is_told_when_its_model_gets_the_card_of_another(older: int, 
     granted_at = world.granted_at(other)
     assert granted_at is not None
     assert view.estimate_seconds == pytest.approx(granted_at - began, rel=0.25)
+
+
+def test_S9b_where_keys_take_turns_the_position_is_that_of_the_turn() -> None:
+    """Four of one key came first; the first of another key is second in line, and is told so and served so."""
+    world = World((model("m", option(6, 1)),))
+    loaded(world, "m")
+    world.submit("m", key="a")
+    first = [world.submit("m", key="a") for _ in range(3)]
+    other = world.submit("m", key="b")
+    jobs = world.scheduler.jobs(world.now).waiting
+    assert [view.id for view in jobs] == [first[0], other, *first[1:]]
+    assert [view.position for view in jobs] == [1, 2, 3, 4]
+    foretold = {view.id: world.now + (view.estimate_seconds or 0.0) for view in jobs}
+    for view in jobs:
+        alone = view_of(world, view.id)
+        assert (alone.position, alone.estimate_seconds) == (view.position, view.estimate_seconds)
+    world.advance(20)
+    assert [world.granted_at(view.id) for view in jobs] == pytest.approx([foretold[view.id] for view in jobs])
