@@ -11,13 +11,13 @@ from math import ceil
 
 from gridsched.core.commands import Rejection, RejectionCode
 from gridsched.core.events import Failure
-from gridsched.core.ids import DeviceName
+from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import Job, Outcome, OutcomeKind
 from gridsched.core.ledger import DeviceBook, Ledger, Needs
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import ModelState
+from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
 
 COMPONENTS = (
@@ -41,7 +41,7 @@ class Fit(Enum):
     """L7: whether a model can be made ready at all."""
 
     NEVER = "never"  # more than a device has
-    NOT_NOW = "not_now"  # by nothing we can do: programs outside, pins, lost memory
+    NOT_NOW = "not_now"  # by nothing we can do: programs outside, pins, leases, lost memory
     LATER = "later"  # when running work ends, or our own idle models go
 
 
@@ -53,7 +53,7 @@ def refusal_on_arrival(state: State, job: Job, model: ModelState | None) -> Reje
     if state.draining:
         return draining()
     if model is None or model.removed:
-        return model_not_found(job)
+        return model_not_found(job.model)
     if model.retry_at > state.now:
         return model_failed(model, state.now)
     return _queue_full(state, job, model)
@@ -90,9 +90,20 @@ def draining() -> Rejection:
     return Rejection(RejectionCode.DRAINING, "the server is shutting down and takes no new work")
 
 
-def model_not_found(job: Job) -> Rejection:
-    """The configuration has no such model any more."""
-    return Rejection(RejectionCode.MODEL_NOT_FOUND, f"there is no model {job.model}")
+def model_not_found(name: ModelName) -> Rejection:
+    """The configuration has no such model, or no more."""
+    return Rejection(RejectionCode.MODEL_NOT_FOUND, f"there is no model {name}")
+
+
+def unload_unverified(state: State, instance: Instance) -> Rejection:
+    """L5: it was told to go, and its memory is not back in time."""
+    held = {str(name): size for name, size in state.ledger.bytes_of(instance.id).items()}
+    what = "is gone" if instance.exited else "does not end"
+    return Rejection(
+        RejectionCode.UNLOAD_UNVERIFIED,
+        f"the process of {instance.model.name} {what}, and {_size(sum(held.values()))} of its memory are not back",
+        detail={"model": instance.model.name, "lost_bytes": held, "exited": instance.exited},
+    )
 
 
 def not_supported(job: Job, why: str) -> Rejection:
@@ -172,18 +183,25 @@ def usable_rungs(ledger: Ledger, model: ModelState) -> Iterator[tuple[LaunchOpti
             yield option, needs
 
 
-def fit_of(state: State, model: ModelState) -> Fit:
-    """L7: which of its three cases a model without a plan is."""
+def fit_of(state: State, model: ModelState, *, without_leases: bool = False) -> Fit:
+    """L7: which of its three cases a model without a plan is; or would be, were no device leased (R8)."""
     fit = Fit.NEVER
     for _, needs in usable_rungs(state.ledger, model):
-        if all(need <= _yieldable_bytes(state, device) for device, need in needs):
+        if _enough(state, needs, leases=without_leases):
             return Fit.LATER
         fit = Fit.NOT_NOW
     return fit
 
 
-def _yieldable_bytes(state: State, device: DeviceName) -> int:
-    """What would be free if all that may ever go had gone."""
+def kept_by_leases(state: State, model: ModelState) -> bool:
+    """R8: whether leases are all that keeps a model from ever fitting."""
+    return bool(state.leases) and fit_of(state, model, without_leases=True) is Fit.LATER
+
+
+def _yieldable_bytes(state: State, device: DeviceName, *, leased: bool = False) -> int:
+    """What would be free if all that may ever go had gone. Of a leased device that is nothing, unless `leased`."""
+    if device in state.leases and not leased:
+        return 0
     book = state.ledger.books[device]
     return book.usable_bytes - book.external_bytes - book.lost_bytes - _pinned_bytes(state, device)
 
@@ -207,13 +225,16 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     suggestions, changes = _suggestions(state, needs, fit)
     retry_seconds = state.policy.fit_wait_seconds if changes else None
     when = "never fits" if fit is Fit.NEVER else "does not fit now, and nothing that we run could make room"
+    leased = ", ".join(
+        f"{device} is leased to {state.leases[device].owner}" for device, _ in needs if device in state.leases
+    )
     sums = "; ".join(
         f"{row['device']}: needs {_size(row['required_bytes'])}, {_size(row['available_bytes'])} can be had"
         for row in short or per_device
     )
     return Rejection(
         RejectionCode.INSUFFICIENT_VRAM,
-        f"{model.spec.name} {when} ({sums})",
+        f"{model.spec.name} {when} ({sums})" + (f"; {leased}" if leased else ""),
         retry_seconds,
         {
             "model": model.name,
@@ -224,7 +245,7 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
             "holders": _holders(state, needs),
             "busy_models": busy_models(state),
             "suggestions": suggestions,
-            "notes": [_which(model, option)],
+            "notes": [_which(model, option), *_taught(ledger, option)],
             "retry_after_s": None if retry_seconds is None else ceil(retry_seconds),
         },
     )
@@ -233,6 +254,14 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
 def _which(model: ModelState, option: LaunchOption) -> str:
     launches = len(model.spec.options)
     return f"the smallest of {launches} launches: {option.ctx_size} tokens in all, {option.parallel} slots"
+
+
+def _taught(ledger: Ledger, option: LaunchOption) -> Iterator[str]:
+    """L6a: why more is asked for than it takes."""
+    short = ledger.shortages.get(option.key)
+    if short is not None and ledger.needs(option) != ledger.taken(option):
+        free = _size(short.free_bytes)
+        yield f"it ran out of memory with {free} free on {short.device}, and is tried again when a tenth more is"
 
 
 def _int(value: object) -> int:
@@ -249,6 +278,7 @@ def _arithmetic(state: State, device: DeviceName, need: int) -> dict[str, object
     if book is None:
         return {"device": device, "required_bytes": need, "available_bytes": 0, "short_bytes": need, "missing": True}
     available = _yieldable_bytes(state, device)
+    lease = state.leases.get(device)
     return {
         "device": device,
         "required_bytes": need,
@@ -261,6 +291,7 @@ def _arithmetic(state: State, device: DeviceName, need: int) -> dict[str, object
         "lost_bytes": book.lost_bytes,
         "reserved_bytes": sum(item.bytes for item in book.reservations.values()),
         "free_bytes": max(0, book.free_bytes),
+        "leased_to": lease.owner if lease is not None else None,
     }
 
 
@@ -283,7 +314,12 @@ def _holders(state: State, needs: Needs) -> list[dict[str, object]]:
                 "state": "lost" if item.lost else instance.state.value, "tier": instance.tier(state.now).value,
                 "busy": instance.busy(),
             })  # fmt: skip
-        if book.external_bytes:
+        if device in state.leases:
+            lease = state.leases[device]
+            holders.append({
+                "model": None, "device": device, "bytes": book.usable_bytes, "state": "leased", "owner": lease.owner,
+            })  # fmt: skip
+        elif book.external_bytes:
             holders.append({"model": None, "device": device, "bytes": book.external_bytes, "state": "external"})
     return holders
 
@@ -307,16 +343,22 @@ def _suggestions(state: State, needs: Needs, fit: Fit) -> tuple[list[str], bool]
     if _enough(state, needs, pins=True):
         names = sorted({str(item.model.spec.name) for item in state.instances.values() if item.model.pinned})
         found.append(f"Unpin {', '.join(names)}")
-    changes = any(books[device].external_bytes or books[device].lost_bytes for device, _ in needs)
+    leased = [state.leases[device] for device, _ in needs if device in state.leases]
+    if leased and _enough(state, needs, leases=True):
+        told = " and ".join(f"{lease.device} (leased to {lease.owner})" for lease in leased)
+        found.append(f"Release {told}")
+    changes = bool(leased) or any(books[device].external_bytes or books[device].lost_bytes for device, _ in needs)
     return found, changes
 
 
-def _enough(state: State, needs: Needs, *, outside: bool = False, pins: bool = False) -> bool:
-    """Whether it fits once what others hold, or what is pinned, is gone."""
-    return all(need <= _without(state, device, outside=outside, pins=pins) for device, need in needs)
+def _enough(state: State, needs: Needs, *, outside: bool = False, pins: bool = False, leases: bool = False) -> bool:
+    """Whether it fits once what others hold, what is pinned, or whose device it is for now, is gone."""
+    return all(need <= _without(state, device, outside=outside, pins=pins, leases=leases) for device, need in needs)
 
 
-def _without(state: State, device: DeviceName, *, outside: bool, pins: bool) -> int:
+def _without(state: State, device: DeviceName, *, outside: bool, pins: bool, leases: bool) -> int:
+    if device in state.leases and not leases:
+        return 0
     book: DeviceBook = state.ledger.books[device]
     gained = book.external_bytes if outside else 0
-    return _yieldable_bytes(state, device) + gained + (_pinned_bytes(state, device) if pins else 0)
+    return _yieldable_bytes(state, device, leased=leases) + gained + (_pinned_bytes(state, device) if pins else 0)

@@ -32,6 +32,7 @@ class RejectionCode(Enum):
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
     NOT_RESIDENT = "not_resident"
+    NOT_FOUND = "not_found"
     MODEL_NOT_FOUND = "model_not_found"
     MODEL_NOT_SUPPORTED = "model_not_supported"
     MODEL_FAILED = "model_failed"

@@ -249,10 +249,10 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
     model = instance.model
     name = model.spec.name
     watched = frozenset(((instance.id, rank),))
+    if instance.state is InstanceState.STARTING:
+        return _obstacle_to_load(instance, rank)  # C3: a pin's load is low work's until it is ready
     if model.pinned:
         return Obstacle("R1", f"{name} is pinned")
-    if instance.state is InstanceState.STARTING:
-        return _obstacle_to_load(instance, rank)
     if rank[0] != JobClass.INTERACTIVE and instance.hot(now):
         yields_at = yielding.yields_at(state, instance, want)
         if yields_at > now:
@@ -260,20 +260,34 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
             return Obstacle("R1", f"{name} is hot: people chat with it", until, watched, "hot")
     if want.gentle and (instance.busy() or model.queue.count):
         return Obstacle("R10", f"{name} is in use", watched=watched)
-    for job_class in CLASSES[: rank[0] + 1]:
-        head = model.queue.head(job_class)
-        if want.guest is model and job_class != JobClass.INTERACTIVE:
-            break  # it has had its turn in the other's place (R1)
-        if head is not None and state.keys.load_rank(head) < rank:
-            rule = "S1" if job_class < rank[0] else "S2"
-            return Obstacle(rule, f"{name} has work that comes first", watched=watched)
-    of_chats = _obstacle_of_chats(state, instance, want) if rank[0] == JobClass.INTERACTIVE else None
-    return of_chats or _obstacle_of_turns(instance, rank, want.evict_class, policy, now)
+    before = _obstacle_of_rank(state, instance, want, rank)
+    if before is None and rank[0] == JobClass.INTERACTIVE:
+        before = _obstacle_of_chats(state, instance, want)
+    return before or _obstacle_of_turns(instance, rank, want.evict_class, policy, now)
+
+
+def _obstacle_of_rank(state: State, instance: Instance, want: Want, rank: Rank) -> Obstacle | None:
+    """S1, S2: it has work, or was asked for, before. A guest has had its turn in the other's place (R1): of its work
+    only chats count."""
+    model = instance.model
+    classes = CLASSES[:1] if want.guest is model else CLASSES[: rank[0] + 1]
+    heads = [model.queue.head(job_class) for job_class in classes]
+    ranks = [state.keys.load_rank(head) for head in heads if head is not None]
+    if model.errand is not None:
+        ranks.append(model.errand.rank)
+    before = min(ranks, default=rank)
+    if before >= rank:
+        return None
+    watched = frozenset(((instance.id, rank),))
+    rule = "S1" if before[0] < rank[0] else "S2"
+    return Obstacle(rule, f"{model.name} has work that comes first", watched=watched)
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
     """L6c: a chat may take a load away that no chat waits for; nobody else may."""
-    if rank[0] == JobClass.INTERACTIVE and not instance.model.queue.chats:
+    errand = instance.model.errand
+    person = errand is not None and errand.load_class is JobClass.INTERACTIVE
+    if rank[0] == JobClass.INTERACTIVE and not instance.model.queue.chats and not person:
         return None
     return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset(((instance.id, rank),)))
 
@@ -320,7 +334,8 @@ def _obstacle_of_turns(instance: Instance, rank: Rank, job_class: int, policy: P
 def load_is_worth_aborting(instance: Instance, load_seconds: float, chat_load_seconds: float, now: float) -> bool:
     """L6c: whether the rest of a low load would take over max(2 s, a quarter of the chat's own), and it may still be
     taken away."""
-    if instance.cause is not None and instance.cause.aborted_loads >= MAX_ABORTS:
+    holder = instance.cause or instance.model.errand
+    if holder is not None and holder.aborted_loads >= MAX_ABORTS:
         return False
     return instance.started_at + load_seconds - now > max(2.0, chat_load_seconds / 4)
 

@@ -128,7 +128,7 @@ def aim(state: State) -> None:
         target = _choose(state, group, group.first())
         if target is None:
             for record in list(group.waiting.values()):
-                waiting.reject(state, record, admission.model_not_found(record.job), "R10")
+                waiting.reject(state, record, admission.model_not_found(record.job.model), "R10")
         elif target.retry_at > state.now:
             for record in list(group.waiting.values()):
                 waiting.reject(state, record, admission.model_failed(target, state.now), "L6d")

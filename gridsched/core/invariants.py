@@ -42,9 +42,10 @@ def broken(
 
 
 def inv_1_no_stop_with_steps_in_flight(state: State) -> None:
-    """R2: a process that was told to stop has no step in flight, unless it was dead before."""
+    """R2: a process that was told to stop has no step in flight, unless it was dead before or a person forced it."""
     for item in state.instances.values():
-        if item.state in (InstanceState.STOPPING, InstanceState.STOPPED) and item.grants and not item.exited:
+        told = item.state in (InstanceState.STOPPING, InstanceState.STOPPED)
+        if told and item.grants and not (item.exited or item.forced):
             broken(state, 1, f"instance {item.id} stops with {len(item.grants)} steps in flight", instance=item.id)
 
 

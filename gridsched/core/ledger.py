@@ -34,9 +34,27 @@ GROWTH_PART = 50
 disk."""
 
 
+FREE_AGAIN_PART = 10
+"""L6a: a launch that ran out of memory is tried again when a tenth more is free than was then."""
+
+GROWTH_LIMIT = 1.25
+"""L6b: how much more than the larger of estimate and first measurement a process may come to hold before it is
+restarted. What an engine's pools take with use stays under a tenth of a launch; a quarter is a leak, and the place of a
+small model. A guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """L6a: where a launch ran out of memory, and what it could have had there."""
+
+    device: DeviceName
+    free_bytes: int
+
+
 @dataclass(slots=True)
 class Reservation:
-    """What one instance holds on one device. `bytes` is the estimate until it was measured (L2).
+    """What one instance holds on one device. `bytes` is the estimate until it was measured (L2), `first_bytes` the
+    first measurement.
 
     `held_bytes` is the last reading, None where it could not be read; `settled_at` is when its launch was over.
     """
@@ -44,10 +62,16 @@ class Reservation:
     estimate_bytes: int
     bytes: int
     measured: bool = False
+    first_bytes: int = 0
     held_bytes: int | None = None
     settled_at: float = inf
     going: bool = False
     lost: bool = False
+
+    @property
+    def overgrown(self) -> bool:
+        """L6b: whether it holds more than it may before it is started anew."""
+        return self.measured and self.bytes > GROWTH_LIMIT * max(self.estimate_bytes, self.first_bytes)
 
 
 @dataclass(slots=True)
@@ -107,11 +131,13 @@ class DeviceBook:
 
 
 class Ledger:
-    """All devices' pages. `measured` holds what launches really took in this run, by option key (L2)."""
+    """All devices' pages. `measured` holds what launches really took in this run, by option key (L2), nothing for one
+    whose measurement is not believed any more; `shortages`, where launches ran out of memory (L6a)."""
 
     def __init__(self) -> None:
         self.books: dict[DeviceName, DeviceBook] = {}
         self.measured: dict[str, tuple[int, ...]] = {}
+        self.shortages: dict[str, Shortage] = {}
 
     # --- what there is ------------------------------------------------------------------------------------------
 
@@ -132,10 +158,25 @@ class Ledger:
                 self.books[name] = DeviceBook(spec)
 
     def needs(self, option: LaunchOption) -> Needs:
+        """What must be free for a launch, by device: what it takes, or more where it ran out of memory before (L6a).
+
+        A tenth more than was free then. Where that is more than the device has, all that is ours of it: no launch is
+        given up for ever on what was believed once.
+        """
+        taken = self.taken(option)
+        short = self.shortages.get(option.key)
+        book = self.books.get(short.device) if short is not None else None
+        if short is None or book is None:
+            return taken
+        wanted = short.free_bytes + short.free_bytes // FREE_AGAIN_PART
+        if wanted > book.usable_bytes:
+            wanted = max(0, book.usable_bytes - book.external_bytes)
+        return tuple((device, max(need, wanted) if device == short.device else need) for device, need in taken)
+
+    def taken(self, option: LaunchOption) -> Needs:
         """What a launch takes on each device: this run's measurement, else the option's own (L2), and host memory
         where the host is planned."""
-        measured = self.measured.get(option.key)
-        needs = tuple(zip(option.devices, measured, strict=True)) if measured else option.need_bytes
+        needs = option.needs_by(self.measured.get(option.key, option.measured_bytes))
         host = option.host
         if host is not None and host.device in self.books and host.device not in option.devices:
             needs += ((host.device, host.total_bytes),)
@@ -145,7 +186,7 @@ class Ledger:
 
     def reserve(self, instance_id: InstanceId, option: LaunchOption) -> None:
         """L1: hold the memory of a launch from this decision on. Raises InvariantViolation where it does not fit."""
-        needs = self.needs(option)
+        needs = self.taken(option)
         if not self.fits(needs):
             raise InvariantViolation(f"INV-3: instance {instance_id} reserves {needs}, which is not free")
         estimates = {part.device: part.total_bytes for part in option.footprint}
@@ -248,6 +289,7 @@ class Ledger:
                 return None
             held = item.held_bytes or 0
             if held * PLAUSIBLE_PART >= part.total_bytes and held > 0 and _is_news(item, held):
+                item.first_bytes = item.first_bytes or held
                 item.bytes = held
                 item.measured = True
                 changed = True
@@ -256,7 +298,43 @@ class Ledger:
         if not changed or len(figures) < len(option.footprint):
             return None
         self.measured[option.key] = tuple(figures)
+        self.shortages.pop(option.key, None)
         return self.measured[option.key]
+
+    # --- what failures teach ------------------------------------------------------------------------------------
+
+    def forget_measurement(self, option: LaunchOption) -> bool:
+        """L6a: do not believe what was measured of a launch. Says whether there was anything to forget."""
+        known = self.measured.get(option.key, option.measured_bytes)
+        self.measured[option.key] = ()
+        return bool(known)
+
+    def note_shortage(self, instance_id: InstanceId, option: LaunchOption, *, on_host: bool) -> Shortage | None:
+        """L6a: a launch ran out of memory. Where it spans devices the failure does not say which of them was short: it
+        is put down to the one that had least to spare. None where host memory is not planned.
+
+        To be called while its reservation stands. What was free is the less of what was believed and what was read,
+        because the program that took the memory may have come between two readings.
+        """
+        host = option.host.device if option.host is not None else None
+        needs = [(name, need) for name, need in self.taken(option) if name in self.books and (name == host) is on_host]
+        if not needs:
+            return None
+        found = [(Shortage(name, self._could_have(instance_id, self.books[name])), need) for name, need in needs]
+        short, _ = min(found, key=lambda each: each[0].free_bytes - each[1])
+        self.shortages[option.key] = short
+        return short
+
+    @staticmethod
+    def _could_have(instance_id: InstanceId, book: DeviceBook) -> int:
+        """What an instance could have had of a device, its own reservation included."""
+        item = book.reservations.get(instance_id)
+        if item is None:
+            return max(0, book.free_bytes)
+        believed = book.free_bytes + item.bytes
+        if book.read_at == -inf:
+            return max(0, believed)
+        return max(0, min(believed, book.usable_bytes - book.used_bytes + (item.held_bytes or 0)))
 
 
 def _is_news(item: Reservation, held_bytes: int) -> bool:

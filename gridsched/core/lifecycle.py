@@ -1,13 +1,21 @@
 """The life of an instance, move by move: start, ready, drain, stop, exit, memory back (R2, L1, L2, L5, L6d).
 
 Owns every change of an instance's state and of its reservation. Must never choose which instance: `planning` does.
-A stop is refused here while a step is in flight (INV-1), whoever asks.
+A stop is refused here while a step is in flight (INV-1), whoever asks, but for a person's forced unload (R2).
 """
 
 from math import inf
 
-from gridsched.core import admission, pause, thrash, waiting, yielding
-from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, StartInstance, StopInstance
+from gridsched.core import admission, errands, pause, pins, thrash, waiting, yielding
+from gridsched.core.commands import (
+    AnswerRequest,
+    KeepLoadTime,
+    KeepMeasurement,
+    LogEvent,
+    Rejection,
+    StartInstance,
+    StopInstance,
+)
 from gridsched.core.errors import InvariantViolation
 from gridsched.core.events import DeviceRead, Failure, FailureCause
 from gridsched.core.ids import InstanceId
@@ -57,7 +65,7 @@ def start(state: State, plan: Plan) -> None:
         for mode in modes:
             mode.batch_lifted_at = state.now
     rule = "S5" if plan.relief else "S5b" if plan.want.lifted else "L1"
-    needs = {str(device): need for device, need in plan.needs}
+    needs = {str(device): held_bytes for device, held_bytes in state.ledger.bytes_of(instance_id).items()}
     state.say_of_instance(
         LogEvent.LOAD, instance, rule, bytes=needs, ctx=plan.option.ctx_size, parallel=plan.option.parallel
     )
@@ -77,8 +85,11 @@ def became_ready(state: State, instance: Instance) -> None:
     thrash.became_ready(state, instance)
     load_seconds = now - instance.started_at
     state.load_seconds_by_key[instance.option.key] = load_seconds
+    state.ledger.shortages.pop(instance.option.key, None)
     state.say_of_instance(LogEvent.READY, instance, "P6", load_s=round(load_seconds, 3))
     state.out.append(KeepLoadTime(instance.model.spec.name, instance.option.key, load_seconds))
+    if instance.model.errand is not None:
+        errands.fulfil(state, instance)
     if state.unplaced or state.groups or instance.model.removed:
         state.replan_due = True
 
@@ -96,6 +107,8 @@ def undrain(state: State, instance: Instance) -> None:
     """Nobody needs it to go any more (R2, S6c)."""
     _move(state, instance, InstanceMove.UNDRAIN)
     state.say_of_instance(LogEvent.DRAIN, instance, "R2", why="no longer needed to go")
+    if instance.model.errand is not None:
+        errands.fulfil(state, instance)
 
 
 def restart(state: State, instance: Instance, rule: str) -> None:
@@ -109,11 +122,42 @@ def restart(state: State, instance: Instance, rule: str) -> None:
     state.replan_due = True
 
 
+def force(state: State, instance: Instance) -> None:
+    """R2's one exception, on a person's word: with the steps that are in flight. They end when the process has."""
+    instance.forced = True
+    stop(state, instance, "R2", f"forced with {len(instance.grants)} steps in flight", forced=True)
+
+
+def retire(state: State, instance: Instance, rule: str, reason: str) -> None:
+    """R7, R8: somebody wants it gone, and no plan undoes that. With its last step; at once where none is in flight."""
+    if instance.state is InstanceState.STARTING or not instance.grants:
+        stop(state, instance, rule, reason)
+        return
+    instance.retired = (rule, reason)
+    instance.restarting = True
+    if instance.state is InstanceState.READY:
+        drain(state, instance, rule, reason)
+    state.replan_due = True
+
+
+def unretire(state: State, instance: Instance) -> None:
+    """Nobody wants it gone any more, in the middle of its drain."""
+    if instance.state is InstanceState.DRAINING:
+        instance.retired = None
+        instance.restarting = False
+        undrain(state, instance)
+
+
 def stop(
-    state: State, instance: Instance, rule: str, reason: str, event: LogEvent = LogEvent.STOP, **figures: object
+    state: State,
+    instance: Instance,
+    rule: str,
+    reason: str,
+    event: LogEvent = LogEvent.STOP,
+    **figures: object,
 ) -> None:
-    """Tell a process to end. Raises InvariantViolation while a step is in flight (R2)."""
-    if instance.grants:
+    """Tell a process to end. Raises InvariantViolation while a step is in flight (R2), unless a person forces it."""
+    if instance.grants and not instance.forced:
         story = state.story.of(instance_id=instance.id)
         raise InvariantViolation(f"INV-1: instance {instance.id} is stopped with steps in flight", story)
     _move(state, instance, InstanceMove.STOP)
@@ -130,8 +174,10 @@ def became_idle(state: State, instance: Instance) -> None:
     """Its last step has ended: what waited for that happens now."""
     if instance.exited:
         _forget_if_over(state, instance)
+    elif instance.forced:
+        return  # it was told before its steps ended
     elif instance.restarting:
-        stop(state, instance, "P5", "its process is dead or stalled")
+        stop(state, instance, *(instance.retired or ("P5", "its process is dead or stalled")))
     elif state.draining:
         stop(state, instance, "P8", "the server is going away")
     elif _changes_plans(state, instance):
@@ -172,8 +218,9 @@ def exited(state: State, instance: Instance, failure: Failure | None) -> None:
     state.say_of_instance(LogEvent.EXIT, instance, "P5", **figures)
     if was is not InstanceState.STOPPING:
         instance.release_by = state.now + state.policy.release_timeout_seconds
-    elif not instance.restarting:
+    elif not instance.restarting or instance.retired is not None:
         return
+    _learn(state, instance, failure)
     instance.failure = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request")
     model = instance.model
     if was is InstanceState.STARTING:
@@ -191,8 +238,32 @@ def _failed(state: State, model: ModelState, failure: Failure) -> None:
     model.failures = min(model.failures + 1, 64)
     model.failure = failure
     model.retry_at = state.now + seconds
+    pins.note_failure(model, state.now)
     for record in [each for each in model.queue if each.group is None]:
         waiting.reject(state, record, admission.model_failed(model, state.now), "L6d")
+    if model.errand is not None and model.errand.guest is None:
+        errands.refuse(state, model, admission.model_failed(model, state.now))
+
+
+def close_back_off(state: State, model: ModelState) -> None:
+    """L6d: a person says that it may be tried, as it was estimated (L6a)."""
+    model.failures = model.crashes = 0
+    model.retry_at = model.pin_retry_at = -inf
+    model.failure = None
+    for option in model.spec.options:
+        state.ledger.shortages.pop(option.key, None)
+
+
+def _learn(state: State, instance: Instance, failure: Failure | None) -> None:
+    """L6a: it ran out of memory, so what was measured of it is wrong, and what was free is not enough."""
+    if failure is None or failure.cause not in (FailureCause.DEVICE_OOM, FailureCause.HOST_OOM):
+        return
+    option = instance.option
+    if state.ledger.forget_measurement(option):
+        state.out.append(KeepMeasurement(instance.model.name, option.key, ()))
+    short = state.ledger.note_shortage(instance.id, option, on_host=failure.cause is FailureCause.HOST_OOM)
+    if short is not None:
+        state.say_of_instance(LogEvent.PRESSURE, instance, "L6a", short_on=short.device, free_bytes=short.free_bytes)
 
 
 def memory_released(state: State, instance: Instance) -> None:
@@ -203,8 +274,16 @@ def memory_released(state: State, instance: Instance) -> None:
     instance.release_by = inf
     state.ledger.release(instance.id, state.now)
     state.say_of_instance(LogEvent.RELEASED, instance, "L5")
+    _answer_unloads(state, instance, None)
     state.replan_due = True
     _forget_if_over(state, instance)
+
+
+def _answer_unloads(state: State, instance: Instance, rejection: Rejection | None) -> None:
+    requests, instance.unload_requests = instance.unload_requests, []
+    for request in requests:
+        detail = {"model": instance.model.name, "instance": instance.id}
+        state.out.append(AnswerRequest(request, rejection, detail))
 
 
 def _forget_if_over(state: State, instance: Instance) -> None:
@@ -220,6 +299,8 @@ def give_up_for_lost(state: State, instance: Instance) -> None:
     state.touch(instance.model)
     lost_bytes = state.ledger.lose(instance.id)
     state.say_of_instance(LogEvent.PRESSURE, instance, "L5", lost_bytes=lost_bytes, exited=instance.exited)
+    if instance.unload_requests:
+        _answer_unloads(state, instance, admission.unload_unverified(state, instance))
     state.replan_due = True
 
 

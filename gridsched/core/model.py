@@ -64,9 +64,13 @@ class LaunchOption:
     @property
     def need_bytes(self) -> tuple[tuple[DeviceName, int], ...]:
         """Bytes to reserve on each device: the measurement where there is one, else the estimate (L2)."""
-        if self.measured_bytes:
-            return tuple(zip(self.devices, self.measured_bytes, strict=True))
-        return tuple((part.device, part.total_bytes) for part in self.footprint)
+        return self.needs_by(self.measured_bytes)
+
+    def needs_by(self, measured_bytes: tuple[int, ...]) -> tuple[tuple[DeviceName, int], ...]:
+        """Bytes by device with a measurement; one that does not match the launch is none, whatever says so (C12)."""
+        if len(measured_bytes) != len(self.footprint) or not all(size > 0 for size in measured_bytes):
+            measured_bytes = tuple(part.total_bytes for part in self.footprint)
+        return tuple(zip(self.devices, measured_bytes, strict=True))
 
 
 class Tier(Enum):

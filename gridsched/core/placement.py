@@ -34,13 +34,14 @@ class Purpose(Enum):
     PERSON = "a person asked for it"
     PIN = "it is pinned"
     RETURN = "it yielded to low work and comes back"
+    RESTART = "it had grown and is started anew"
 
 
 @dataclass(slots=True, eq=False)
 class Errand:
     """A model that is to be loaded without a job: on a person's word, because it is pinned (R7), or because it yielded
     (R1) to `guest`. It stands among the wants as a job of `load_class` that came at `since`; `first`: before all
-    others of its class. `requests` are the persons to be answered."""
+    others of its class. `requests` are the persons to be answered, `aborted_loads` counts as a job's does (L6c)."""
 
     purpose: Purpose
     load_class: JobClass
@@ -49,6 +50,7 @@ class Errand:
     guest: "ModelState | None" = None
     first: bool = False
     requests: list[RequestId] = field(default_factory=list)
+    aborted_loads: int = 0
 
     @property
     def rank(self) -> Rank:

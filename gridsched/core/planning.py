@@ -7,7 +7,18 @@ changed; an event about a ready model never comes here unless some job waits for
 
 from math import inf
 
-from gridsched.core import admission, cost, eviction, lifecycle, pressure, refusing, waiting, yielding
+from gridsched.core import (
+    admission,
+    cost,
+    eviction,
+    leases,
+    lifecycle,
+    pins,
+    pressure,
+    refusing,
+    waiting,
+    yielding,
+)
 from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
@@ -37,6 +48,10 @@ def replan(state: State) -> None:
     if state.draining:
         _stop_idle(state, "P8", "the server is going away", removed_only=False)
         return
+    if state.leases:
+        leases.end_due(state)
+    if state.pins:
+        pins.tend(state)
     _abort_orphaned_loads(state)
     plans = _make_plans(state)
     _undo_needless_drains(state, plans)
@@ -51,6 +66,7 @@ def replan(state: State) -> None:
     # is what a refusal leaves behind.
     state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(plans) or state.keys.stale
     refusing.refuse(state)
+    state.plan_wake_at = min(state.plan_wake_at, pins.next_at(state), leases.next_at(state))
 
 
 # --- making plans -----------------------------------------------------------------------------------------------
@@ -180,7 +196,11 @@ def _mode_active(state: State, device: DeviceName) -> bool:
 
 
 def _kept_from(state: State, want: Want, option: LaunchOption) -> Obstacle | None:
-    """S4, S5: on a device in interactive mode low work loads only as relief, once its job is starved."""
+    """R8: nothing loads on a leased device. S4, S5: on one in interactive mode low work loads only as relief, once its
+    job is starved."""
+    barred = leases.bar(state, option)
+    if barred is not None:
+        return barred
     if want.chat or want.starved_at <= state.now or not _in_interactive_mode(state, option):
         return None
     devices = ", ".join(option.devices)
@@ -269,8 +289,9 @@ def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
     own_seconds = state.load_seconds(plan.want.model, plan.option)
     if not eviction.load_is_worth_aborting(victim, rest_of, own_seconds, state.now):
         return
-    if victim.cause is not None:
-        victim.cause.aborted_loads += 1
+    holder = victim.cause or victim.model.errand
+    if holder is not None:
+        holder.aborted_loads += 1
     lifecycle.stop(state, victim, "L6c", f"a chat's {plan.want.model.spec.name} goes first")
 
 

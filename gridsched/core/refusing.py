@@ -6,9 +6,10 @@ planning and rests on its plans and obstacles. Must never plan, start or stop an
 
 from collections.abc import Iterable
 
-from gridsched.core import admission, waiting
+from gridsched.core import admission, errands, pins, waiting
 from gridsched.core.admission import Fit
 from gridsched.core.instance import InstanceState
+from gridsched.core.placement import Purpose
 from gridsched.core.queues import JobRecord
 from gridsched.core.residency import ModelState
 from gridsched.core.state import State
@@ -16,13 +17,13 @@ from gridsched.core.state import State
 
 def refuse(state: State) -> None:
     """End the waiting of those for whom planning found that there is nothing to wait for."""
-    for model in list(state.waiting_models.values()):
+    for model in list(state.wanted_models().values()):
         if not model.unplaced() and not _is_leaving(model):
             model.unfit_since = None
             continue
         if model.removed:
             for record in list(model.queue):
-                waiting.reject(state, record, admission.model_not_found(record.job), "S9")
+                waiting.reject(state, record, admission.model_not_found(model.name), "S9")
             continue
         hopeless = model.unplaced() and model.plan is None
         if not (hopeless and admission.fit_of(state, model) is Fit.NEVER):
@@ -47,25 +48,45 @@ def _refuse_not_resident(state: State, model: ModelState) -> None:
 
 
 def _refuse_unfit(state: State, model: ModelState) -> None:
-    """L7: never, at once; not now, chats after `fit_wait`; later, never here."""
+    """L7: never, at once; not now, chats after `fit_wait`, and low work with them where a lease keeps it out (R8);
+    later, never here. A pin stays down (R7), and a model that was to be started anew stays gone (L6b)."""
     fit = admission.fit_of(state, model)
+    if model.errand is not None and model.errand.purpose is Purpose.RESTART:
+        errands.end(state, model)
     if fit is Fit.LATER:
         model.unfit_since = None
         return
-    if fit is Fit.NEVER:
-        _reject_all(state, model, list(model.queue), fit)
-        return
     if model.unfit_since is None:
         model.unfit_since = state.now
-    limit_seconds = state.policy.fit_wait_seconds
+        if model.pinned:
+            pins.say_down(state, model, fit)
+    if fit is Fit.NEVER:
+        _reject_all(state, model, list(model.queue), fit)
+    else:
+        queues = model.queue.by_class if admission.kept_by_leases(state, model) else (model.queue.chats,)
+        for queue in queues:
+            _reject_all(state, model, _late(state, model, queue.values()), fit)
+    errand = model.errand
+    if errand is not None and errand.requests and (fit is Fit.NEVER or _is_late(state, model, errand.since)):
+        errands.refuse(state, model, admission.insufficient_vram(state, model, fit))
+
+
+def _late(state: State, model: ModelState, records: Iterable[JobRecord]) -> list[JobRecord]:
+    """Those of a queue, which is in order, that have waited for `fit_wait`."""
     late = []
-    for record in model.queue.chats.values():
-        until = max(record.place, model.unfit_since) + limit_seconds
-        if until > state.now:
-            state.plan_wake_at = min(state.plan_wake_at, until)
+    for record in records:
+        if not _is_late(state, model, record.place):
             break
         late.append(record)
-    _reject_all(state, model, late, fit)
+    return late
+
+
+def _is_late(state: State, model: ModelState, since: float) -> bool:
+    """Whether `fit_wait` has passed since something came, and since the model does not fit; else the timer is set."""
+    until = max(since, model.unfit_since or since) + state.policy.fit_wait_seconds
+    if until > state.now:
+        state.plan_wake_at = min(state.plan_wake_at, until)
+    return until <= state.now
 
 
 def _reject_all(state: State, model: ModelState, records: Iterable[JobRecord], fit: Fit) -> None:

@@ -9,13 +9,14 @@ from math import inf
 
 from gridsched.core.cost import Use
 from gridsched.core.events import Failure
-from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName, RequestId
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.pace import Pace
 from gridsched.core.placement import Errand, Obstacle, Plan, Want
 from gridsched.core.queues import JobRecord, ModelQueue
+from gridsched.core.transitions import LeaseState
 
 READY = InstanceState.READY
 """Asked for at every event; looking a member up in its enum takes as long as the comparison."""
@@ -50,7 +51,11 @@ class Instance:
     """One process. Times are seconds of the actor's clock.
 
     `cause` is the job whose plan began the load, until its first step is granted (R4); `cause_class` is the class the
-    load was begun for (R4a, L6). `restarting`: it takes no new work because its process is dead or stalled.
+    load was begun for (R4a, L6).
+    `restarting`: it takes no new work and goes with its last step, whatever plans say: its process is dead or stalled,
+    or, with `retired` as (rule, reason), somebody wants it gone. `forced`: it was told to stop with steps in flight
+    (R2). `unload_requests` are the persons to be answered when its memory is back. `ttl_seconds` is what the last job
+    of it asked for (R6).
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
     `drain_until` is when its drain should be over (A6).
@@ -72,6 +77,10 @@ class Instance:
     low: int = 0
     served: bool = False
     restarting: bool = False
+    retired: tuple[str, str] | None = None
+    forced: bool = False
+    unload_requests: list[RequestId] = field(default_factory=list)
+    ttl_seconds: float | None = None
     exited: bool = False
     released: bool = False
     lost: bool = False
@@ -96,6 +105,11 @@ class Instance:
         self.devices = self.option.devices
         self.device = self.devices[0] if self.devices else None
         self.parallel = self.option.parallel
+
+    @property
+    def retired_by(self) -> str:
+        """The rule by which somebody wants it gone; "" for nobody."""
+        return self.retired[0] if self.retired is not None else ""
 
     def hot(self, now: float) -> bool:
         """R1: used by an interactive job within the window."""
@@ -140,6 +154,19 @@ class Instance:
 
 
 @dataclass(slots=True, eq=False)
+class Lease:
+    """A device for somebody else (R8). `request` is the wish that is answered once it is held. `seconds` count from
+    then, until `until`; None and inf for until it is released."""
+
+    device: DeviceName
+    owner: str
+    request: RequestId | None
+    seconds: float | None
+    state: LeaseState = LeaseState.REQUESTED
+    until: float = inf
+
+
+@dataclass(slots=True, eq=False)
 class ModelState:
     """One model. `instance` is the one that is starting, ready or draining: there is never a second (S6c, P1).
 
@@ -149,8 +176,9 @@ class ModelState:
     `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
     configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
-    `failure`: back-off (L6d). `pace` is how long its steps take, `use` how much it is used and by whom (R5).
-    `yielded_until` is until when it was hot when it last yielded to low work (R1).
+    `failure`: back-off (L6d); `pin_retry_at` is when its pin tries again (R7). `pace` is how long its steps take, `use`
+    how much it is used and by whom (R5). `yielded_until` is until when it was hot when it last yielded to low work
+    (R1).
     """
 
     spec: ModelSpec
@@ -169,6 +197,7 @@ class ModelState:
     failures: int = 0
     crashes: int = 0
     retry_at: float = -inf
+    pin_retry_at: float = -inf
     failure: Failure | None = None
     removed: bool = False
     pace: Pace = field(default_factory=Pace)

@@ -10,15 +10,21 @@ waiting jobs are never walked, and planning runs only where some job needs a loa
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 from gridsched.core import (
     aborts,
     admission,
+    errands,
     families,
+    growth,
     guard,
+    leases,
     lifecycle,
     pause,
+    persons,
+    pins,
     planning,
     relief,
     serving,
@@ -40,13 +46,18 @@ from gridsched.core.events import (
     JobAbandoned,
     JobEnded,
     JobSubmitted,
+    LeaseAsked,
+    LeaseReleased,
+    LoadAsked,
     MemoryReleased,
     ModelsChanged,
+    PinAsked,
     PolicyChanged,
     ProbeDue,
     SlotSettled,
     StepEnded,
     TimerFired,
+    UnloadAsked,
 )
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.invariants import check
@@ -89,6 +100,11 @@ class Scheduler:
             InstanceExited: self._instance_exited,
             MemoryReleased: self._memory_released,
             ProbeDue: self._probe_due,
+            LoadAsked: partial(persons.load_asked, self._state),
+            UnloadAsked: partial(persons.unload_asked, self._state),
+            PinAsked: partial(persons.pin_asked, self._state),
+            LeaseAsked: partial(leases.asked, self._state),
+            LeaseReleased: partial(leases.released, self._state),
             DeviceRead: self._device_read,
             DevicesChanged: self._devices_changed,
             ModelsChanged: self._models_changed,
@@ -164,8 +180,7 @@ class Scheduler:
     # --- inside a step ------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Serve and plan until nothing is left to be looked at; then relief, which starts low steps and nothing else.
-        Chats of all touched models go before low work of any, so that a chat that has to wait holds its device."""
+        """Serve and plan until nothing is left to be looked at; then relief, which starts only low steps."""
         state = self._state
         while True:
             if state.replan_due:
@@ -173,12 +188,7 @@ class Scheduler:
                 planning.replan(state)
             touched = state.touched
             state.touched = {}
-            for model in touched.values():
-                if model.queue.chats or model.held:
-                    serving.serve_chats(state, model)
-            for model in touched.values():
-                if model.queue.low:
-                    serving.serve_low(state, model)
+            self._serve(touched)
             self._watch_modes()
             self._look_ahead(touched)
             if not state.touched and not state.replan_due:
@@ -186,6 +196,18 @@ class Scheduler:
                     relief.give_turns(state)
                 if not state.replan_due and not state.turns_changed:
                     return
+
+    def _serve(self, touched: dict[ModelName, ModelState]) -> None:
+        """Chats of all touched models go before low work of any, so that a chat that has to wait holds its device."""
+        state = self._state
+        for model in touched.values():
+            if model.queue.chats or model.held:
+                serving.serve_chats(state, model)
+        for model in touched.values():
+            if model.queue.low:
+                serving.serve_low(state, model)
+        if state.leases:
+            leases.advance(state)
 
     def _watch_modes(self) -> None:
         """S4: announce devices that enter or leave interactive mode, and have looked at what that holds or frees."""
@@ -298,7 +320,7 @@ class Scheduler:
             model, unsupported = state.models.get(job.model), None
         refusal = unsupported or admission.refusal_on_arrival(state, job, model)
         if refusal is not None or model is None:
-            refusal = refusal or admission.model_not_found(job)
+            refusal = refusal or admission.model_not_found(job.model)
             waiting.tell_rejection(state, record, refusal, admission.ARRIVAL_RULES[refusal.code])
             return
         state.jobs[job.id] = record
@@ -443,28 +465,39 @@ class Scheduler:
 
     def _device_read(self, event: DeviceRead) -> None:
         lifecycle.device_read(self._state, event)
+        growth.watch(self._state, event.device)
 
     def _devices_changed(self, event: DevicesChanged) -> None:
         state = self._state
         state.ledger.set_devices(event.devices)
         for spec in event.devices:
             state.mode_of(spec.name)
+        leases.end_gone(state)
         names = ", ".join(spec.name for spec in event.devices)
         self._configured("devices", names)
 
     def _models_changed(self, event: ModelsChanged) -> None:
+        """Those that stay keep what is known of them. The order is the configuration's: pins load by it (R7)."""
         state = self._state
-        wanted = {spec.name: spec for spec in event.models}
-        for name, model in list(state.models.items()):
-            model.removed = name not in wanted
-            if model.removed and not model.queue.count and model.instance is None and not model.leaving:
-                del state.models[name]
-        for name, spec in wanted.items():
-            if name in state.models:
-                state.models[name].spec = spec
-            else:
-                state.models[name] = ModelState(spec)
-        self._configured("models", str(len(wanted)))
+        before, state.models = state.models, {}
+        for spec in event.models:
+            model = before.pop(spec.name, None)
+            if model is None:
+                model = ModelState(spec)
+            elif spec.pinned is not model.spec.pinned:  # a later word than any person's
+                model.pin = None
+                model.put_down = False
+            model.spec = spec
+            model.removed = False
+            state.models[spec.name] = model
+        for name, model in before.items():
+            model.removed = True
+            if model.errand is not None:
+                errands.refuse(state, model, admission.model_not_found(name))
+            if model.queue.count or model.instance is not None or model.leaving:
+                state.models[name] = model
+        pins.refresh(state)
+        self._configured("models", str(len(event.models)))
 
     def _families_changed(self, event: FamiliesChanged) -> None:
         families.changed(self._state, event.families)
@@ -494,6 +527,8 @@ class Scheduler:
         for model in list(state.waiting_models.values()):
             for record in list(model.queue):
                 waiting.reject(state, record, admission.draining(), "P8")
+        persons.refuse_all(state)
+        leases.refuse_all(state)
         state.replan_due = True
 
     def _timer_fired(self, event: TimerFired) -> None:
@@ -516,7 +551,8 @@ def _refresh(state: State, instance: Instance) -> None:
     if instance.state is not READY:
         instance.wake_at = instance.release_by
     elif not instance.model.queue.low:
-        instance.wake_at = inf if instance.model.spec.idle_ttl_seconds is None else _idle_until(instance)
+        kept = instance.model.spec.idle_ttl_seconds is not None or instance.ttl_seconds is not None
+        instance.wake_at = _idle_until(instance) if kept else inf
     else:
         instance.wake_at = instance.relief_at = relief.next_at(state, instance)
         if not instance.chats and state.now < instance.hot_until < instance.wake_at:
@@ -527,10 +563,11 @@ def _refresh(state: State, instance: Instance) -> None:
 
 
 def _idle_until(instance: Instance) -> float:
-    """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never."""
-    spec = instance.model.spec
-    if not spec.idle_ttl_seconds or instance.model.pinned or instance.state is not READY:
+    """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never.
+    What the last job of it asked for goes before what is configured."""
+    ttl_seconds = instance.ttl_seconds or instance.model.spec.idle_ttl_seconds
+    if not ttl_seconds or instance.model.pinned or instance.state is not READY:
         return inf
     if instance.grants or instance.model.queue.count:
         return inf
-    return instance.last_used_at + spec.idle_ttl_seconds
+    return instance.last_used_at + ttl_seconds

@@ -182,6 +182,7 @@ def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
     state.counts[entry.record.job.job_class].running -= 1
     if ran:
         instance.last_used_at = now
+        instance.ttl_seconds = entry.record.job.ttl_seconds
     if not entry.record.chat:
         return
     instance.chats -= 1

@@ -4,13 +4,23 @@ A stale picture may inform, it must never gate a decision. Built on request by `
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gridsched.core.commands import Log
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import Tier
+from gridsched.core.transitions import LeaseState
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """R8: whose a device is for now. `until_seconds` is None until it is released, and while it is not held yet."""
+
+    state: LeaseState
+    owner: str
+    until_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,7 @@ class DeviceView:
     lost_bytes: int
     interactive_mode: bool
     pressure: bool
+    lease: LeaseView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +160,20 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
+class PinDown:
+    """R7: why a pinned model is down: the rule, in words, the sums where memory is what it lacks (L7), and when it is
+    tried again where time alone decides that."""
+
+    rule: str
+    reason: str
+    retry_at_seconds: float | None = None
+    arithmetic: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything at one moment but the jobs, which are told one by one (`Jobs`). `failed` maps a model in back-off to
-    when it may be tried again and why."""
+    when it may be tried again and why, `pins_down` a pinned model that is not there to what it waits for."""
 
     at: float
     devices: tuple[DeviceView, ...]
@@ -160,3 +182,4 @@ class Snapshot:
     running: Mapping[JobClass, int]
     failed: Mapping[ModelName, tuple[float, str]]
     draining: bool
+    pins_down: Mapping[ModelName, PinDown] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from gridsched.core.modes import DeviceMode
 from gridsched.core.placement import Plan
 from gridsched.core.policy import Policy
 from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord, Rank
-from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
 from gridsched.core.story import Story
 from gridsched.core.thrash import Loads
 from gridsched.core.transitions import ServerState
@@ -34,21 +34,23 @@ NO_FIGURES: Mapping[str, object] = {}
 class State:
     """The scheduler's whole state. `draining` is said once more beside `server`, because every arrival asks.
 
-    `waiting_models` are the models that some job waits for, `errands` those with an errand; `families` is what a job
-    may name beside a model, and `groups` are the waiting jobs that named one (R10); `touched` those whose
-    slots or queue changed in this step;
-    `entered` the jobs that came to wait in it; `turns_changed` says that a mode or a turn did, which all
-    instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from the last planning:
-    whether a job waits for a load, whose changes could alter its plan, and when time alone could; `low_plans_matter`,
-    that one of them is low and a load slot is free for it, so that a change of mode could alter it. `pressed` are the
-    devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are those of late (R4a).
+    `waiting_models` are the models that some job waits for, `errands` those with an errand, `pins` the pinned ones in
+    the order of the configuration (R7), `leases` the devices that are not ours to use (R8); `families` is what a job
+    may name beside a model, and `groups` are the waiting jobs that named one (R10). `touched` are the models whose
+    slots or queue changed in this step, `entered` the jobs that came to wait in it; `turns_changed` says that a mode
+    or a turn did, which all instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from
+    the last planning: whether a job waits for a load, whose changes could alter its plan, and when time alone could;
+    `low_plans_matter`, that one of them is low and a load slot is free for it, so that a change of mode could alter
+    it. `pressed` are the devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
+    those of late (R4a).
     """
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
-        "instances", "jobs", "keys", "last_instance", "last_number", "ledger", "load_seconds_by_key", "loads",
-        "low_plans_matter", "models", "modes", "now", "out", "pictures", "plan_wake_at", "plans", "policy", "pressed",
-        "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
+        "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key", "loads",
+        "low_plans_matter", "models", "modes", "now", "out", "pictures", "pins", "plan_wake_at", "plans", "policy",
+        "pressed", "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -70,6 +72,8 @@ class State:
         self.story = Story()
         self.waiting_models: dict[ModelName, ModelState] = {}
         self.errands: dict[ModelName, ModelState] = {}
+        self.pins: dict[ModelName, ModelState] = {}
+        self.leases: dict[DeviceName, Lease] = {}
         self.families: dict[ModelName, FamilySpec] = {}
         self.groups: dict[GroupKey, Group] = {}
         self.touched: dict[ModelName, ModelState] = {}
@@ -116,6 +120,10 @@ class State:
     def say_of_device(self, event: LogEvent, device: DeviceName, rule: str, **figures: object) -> None:
         """A line about a device."""
         self.say(Log(event, device=device, rule=rule, figures=figures))
+
+    def say_of_model(self, event: LogEvent, model: ModelState, rule: str, **figures: object) -> None:
+        """A line about a model that has no instance to speak of."""
+        self.say(Log(event, model=model.name, rule=rule, figures=figures))
 
     def say_of_configuration(self, what: str, figure: str) -> None:
         """A line about a change of configuration."""

@@ -1,4 +1,4 @@
-"""Which moves are allowed, as data: jobs, instances, and the server's own drain.
+"""Which moves are allowed, as data: jobs, instances, leases, and the server's own drain.
 
 Owns the tables, the one function that reads them, and the one that draws them. A new state or a new move starts here.
 Must never hold a rule about *when* a move is made: that is the business of the modules that ask for it.
@@ -112,6 +112,31 @@ SERVER_MOVES: Mapping[ServerState, Mapping[ServerMove, ServerState]] = {
     ServerState.SERVING: {ServerMove.DRAIN: ServerState.DRAINING},
     # A second signal asks for what is under way already.
     ServerState.DRAINING: {ServerMove.DRAIN: ServerState.DRAINING},
+}
+
+
+class LeaseState(Enum):
+    """R8: how far a lease of a device is."""
+
+    REQUESTED = "requested"  # nothing new comes there; a chat's load that is under way finishes first
+    DRAINING = "draining"  # running steps end, then the instances go
+    HELD = "held"
+    ENDED = "ended"
+
+
+class LeaseMove(Enum):
+    """What can happen to a lease."""
+
+    DRAIN = "drain"
+    HOLD = "hold"
+    END = "end"
+
+
+LEASE_MOVES: Mapping[LeaseState, Mapping[LeaseMove, LeaseState]] = {
+    LeaseState.REQUESTED: {LeaseMove.DRAIN: LeaseState.DRAINING, LeaseMove.END: LeaseState.ENDED},
+    LeaseState.DRAINING: {LeaseMove.HOLD: LeaseState.HELD, LeaseMove.END: LeaseState.ENDED},
+    LeaseState.HELD: {LeaseMove.END: LeaseState.ENDED},
+    LeaseState.ENDED: {},
 }
 
 S = TypeVar("S", bound=Enum)

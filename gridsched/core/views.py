@@ -8,7 +8,7 @@ from itertools import takewhile
 from math import inf
 from operator import itemgetter
 
-from gridsched.core import cost, words
+from gridsched.core import cost, pins, words
 from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
@@ -24,6 +24,7 @@ from gridsched.core.snapshot import (
     InstanceView,
     Jobs,
     Keeper,
+    LeaseView,
     PlanView,
     RunningView,
     Snapshot,
@@ -48,6 +49,7 @@ def snapshot(state: State, now: float) -> Snapshot:
         running={each: state.counts[each].running for each in CLASSES},
         failed=failed,
         draining=state.draining,
+        pins_down={name: pins.why_down(state, model) for name, model in state.pins.items() if model.instance is None},
     )
 
 
@@ -222,6 +224,8 @@ def _plan(state: State, record: JobRecord) -> PlanView | None:
 
 def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
     mode = state.modes.get(book.spec.name)
+    lease = state.leases.get(book.spec.name)
+    until = lease.until if lease is not None and lease.until < inf else None
     freeing = reserved = 0
     for instance_id, item in book.reservations.items():
         if item.lost:
@@ -241,6 +245,7 @@ def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
         lost_bytes=book.lost_bytes,
         interactive_mode=mode is not None and mode.active(now),
         pressure=book.pressure,
+        lease=None if lease is None else LeaseView(lease.state, lease.owner, until),
     )
 
 
@@ -296,7 +301,8 @@ def _reason_without_instance(state: State, model: ModelState, now: float) -> tup
         return plan.waits
     if plan is not None:
         return "R3", f"memory for {name} is being freed"
-    if model.unfit_since is not None:
+    leased = model.obstacle is not None and model.obstacle.rule == "R8"
+    if model.unfit_since is not None and not leased:
         return "L7", f"{name} does not fit beside what cannot go"
     if model.obstacle is not None:
         return model.obstacle.rule, model.obstacle.reason + _until_it_cools(state, model.obstacle, now)

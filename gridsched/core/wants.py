@@ -8,7 +8,7 @@ from math import inf
 
 from gridsched.core import yielding
 from gridsched.core.job import JobClass
-from gridsched.core.placement import Errand, Obstacle, Want
+from gridsched.core.placement import Errand, Obstacle, Purpose, Want
 from gridsched.core.queues import JobRecord, Rank
 from gridsched.core.residency import ModelState
 from gridsched.core.serving import batch_lift_at
@@ -73,7 +73,7 @@ def _want_of_errand(state: State, model: ModelState, errand: Errand) -> Want:
         None,
         errand.load_class,
         errand.rank,
-        errand.rank,
+        None if errand.purpose is Purpose.RESTART else errand.rank,  # L6b: nobody goes for a courtesy
         evict_class,
         starved_at,
         next_at=starved_at if starved_at > state.now else inf,

@@ -11,19 +11,23 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.transitions import (
     INSTANCE_MOVES,
     JOB_MOVES,
+    LEASE_MOVES,
     SERVER_MOVES,
     InstanceMove,
     JobMove,
     JobState,
+    LeaseMove,
+    LeaseState,
     ServerMove,
     ServerState,
     moved,
 )
 
-TABLES: list[tuple[Mapping, type[Enum], type[Enum]]] = [  # type: ignore[type-arg]  # three tables of three types
+TABLES: list[tuple[Mapping, type[Enum], type[Enum]]] = [  # type: ignore[type-arg]  # four tables of four types
     (JOB_MOVES, JobState, JobMove),
     (INSTANCE_MOVES, InstanceState, InstanceMove),
     (SERVER_MOVES, ServerState, ServerMove),
+    (LEASE_MOVES, LeaseState, LeaseMove),
 ]
 
 
@@ -58,6 +62,7 @@ def test_every_state_has_a_row_and_every_move_is_possible_somewhere(
     [
         (JOB_MOVES, JobState.WAITING, {JobState.ENDED, JobState.REJECTED}),
         (INSTANCE_MOVES, InstanceState.STARTING, {InstanceState.STOPPED, InstanceState.FAILED}),
+        (LEASE_MOVES, LeaseState.REQUESTED, {LeaseState.ENDED}),
     ],
 )
 def test_every_life_can_end_and_an_end_is_an_end(

@@ -1,0 +1,288 @@
+"""A whole card for somebody else (R8): requested, draining, held, and over."""
+
+from gridsched.core.commands import LogEvent
+from gridsched.core.events import DevicesChanged, DrainBegan
+from gridsched.core.ids import DeviceName
+from gridsched.core.model import DeviceSpec
+from tests.stories.world import BACKGROUND, BATCH, GB, World, model, option, spanning
+
+TWO = {"gpu0": 16.0, "gpu1": 16.0}
+
+
+def lease_state(world: World, card: str = "gpu0") -> str:
+    """How far the lease of a card is; "" for none."""
+    for device in world.scheduler.snapshot(world.now).devices:
+        if device.name == card:
+            return device.lease.state.value if device.lease is not None else ""
+    return ""
+
+
+def test_R8_an_empty_card_is_held_at_once() -> None:
+    """And is shown with its owner, in the log too."""
+    world = World((model("m", option(6)),))
+    request = world.lease(owner="training")
+    answer = world.answer(request)
+    assert answer is not None
+    assert dict(answer.detail) == {"device": "gpu0", "owner": "training", "seconds": None, "lost_bytes": 0}
+    lease = world.scheduler.snapshot(world.now).devices[0].lease
+    assert lease is not None
+    assert (lease.owner, lease.until_seconds) == ("training", None)
+    states = [log.figures["lease"] for _, log in world.logged(LogEvent.LEASE)]
+    assert states == ["requested", "draining", "held"]
+
+
+def test_R8_idle_models_go_and_the_card_is_held_when_their_memory_is_back() -> None:
+    """Not before it is verified."""
+    world = World((model("m", option(6)),))
+    world.warm("m")
+    request = world.lease()
+    assert world.stops("m") == [world.now]
+    world.advance(0.7)
+    assert lease_state(world) == "draining"
+    world.advance(0.1)
+    assert world.done(request)
+
+
+def test_R8_running_steps_finish_and_nothing_new_begins_there() -> None:
+    """The one in flight has all its time; the next one of that model finds no other place, and is refused by name."""
+    world = World((model("m", option(6, 2)),))
+    world.warm("m")
+    running = world.submit("m")
+    request = world.lease(owner="training")
+    late = world.submit("m")
+    world.advance(9.0)
+    assert world.waits(late)
+    assert world.why(late) == "R8"
+    world.advance(1.0)
+    refusal = world.rejection(late)
+    assert refusal is not None
+    assert "gpu0 is leased to training" in refusal.message
+    assert "Release gpu0 (leased to training)" in refusal.detail["suggestions"]  # type: ignore[operator]  # a list
+    world.finish(running)
+    world.advance(1.0)
+    assert world.done(request)
+
+
+def test_R8_low_work_too_is_refused_by_name_after_fit_wait() -> None:
+    """It would wait for nobody knows how long; what fits on another card as well does not notice."""
+    world = World((model("here", option(6)), model("both", option(6), option(6, device="gpu1"))), cards=TWO)
+    world.lease(owner="training")
+    jobs = [world.submit("here", job_class) for job_class in (BACKGROUND, BATCH)]
+    other = world.submit("both", BACKGROUND)
+    world.advance(9.9)
+    assert all(world.rejection(job) is None for job in jobs)
+    world.advance(0.1)
+    for job in jobs:
+        refusal = world.rejection(job)
+        assert refusal is not None
+        assert refusal.code.value == "insufficient_vram"
+        assert "training" in refusal.message
+    world.advance(1.0)
+    assert world.granted_at(other) == 10.0
+
+
+def test_L7_low_work_that_a_program_outside_keeps_out_still_waits() -> None:
+    """Only a lease turns low work away."""
+    world = World((model("m", option(12)),))
+    world.read(8.0, {})
+    world.lease()
+    job = world.submit("m", BACKGROUND)
+    world.advance(60.0)
+    assert world.waits(job)
+
+
+def test_R8_what_waited_before_the_lease_is_refused_or_served_elsewhere() -> None:
+    """A plan that drains a victim there is dissolved and remade on the other card; the victim goes all the same."""
+    world = World(
+        (
+            model("busy", option(10)),
+            model("m", option(10), option(10, device="gpu1")),
+            model("other", option(10, device="gpu1")),
+        ),
+        cards=TWO,
+    )
+    world.warm("other", "busy", job_class=BACKGROUND)
+    world.submit("other", BACKGROUND)
+    world.submit("busy", BACKGROUND)
+    chat = world.submit("m")
+    lease = world.lease("gpu0")
+    assert (world.state("busy"), world.state("other")) == ("draining", "draining")
+    assert world.answer(lease) is None
+    assert world.waits(chat)
+
+
+def test_C4_a_low_load_there_is_aborted_and_begun_elsewhere() -> None:
+    """In the step of the request."""
+    world = World((model("m", option(6), option(6, device="gpu1")),), cards=TWO)
+    job = world.submit("m", BACKGROUND)
+    world.advance(5.0)
+    request = world.lease("gpu0")
+    assert world.stops("m") == [5.0]
+    world.advance(0.75)
+    assert world.done(request)
+    world.advance(10.0)
+    assert world.granted_at(job) is not None
+    assert world.scheduler.state.instances[world.instance("m")].devices == ("gpu1",)
+
+
+def test_C4_a_chats_load_there_finishes_and_serves_first() -> None:
+    """Ready, it serves the chat that it was loaded for, drains, and the card is held; the second chat is refused."""
+    world = World((model("m", option(6)),))
+    chat, second = world.submit("m"), world.submit("m")
+    world.advance(5.0)
+    request = world.lease()
+    assert lease_state(world) == "requested"
+    world.advance(5.0)
+    assert world.granted_at(chat) == 10.0
+    assert lease_state(world) == "draining"
+    assert world.waits(second)
+    world.advance(20.0)
+    assert world.rejection(second) is not None
+    assert world.stops("m") == []
+    world.finish(chat)
+    world.advance(1.0)
+    assert world.done(request)
+
+
+def test_C4_a_persons_load_there_finishes_first() -> None:
+    """Its wish is answered; then it goes."""
+    world = World((model("m", option(6)),))
+    load = world.load("m")
+    lease = world.lease()
+    world.advance(10.0)
+    assert world.done(load)
+    assert world.stops("m") == [10.0]
+    world.advance(1.0)
+    assert world.done(lease)
+
+
+def test_C4_a_model_over_two_cards_goes_and_only_the_leased_one_is_held() -> None:
+    """All its devices drain; the other card is used at once."""
+    world = World((model("wide", spanning({"gpu0": 8, "gpu1": 8})), model("m", option(10, device="gpu1"))), cards=TWO)
+    world.warm("wide")
+    running = world.submit("wide")
+    request = world.lease("gpu0")
+    chat = world.submit("m")
+    world.advance(5.0)
+    assert world.waits(chat)
+    world.finish(running)
+    world.advance(11.0)
+    assert world.done(request)
+    assert world.granted_at(chat) is not None
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1")) == ("held", "")
+
+
+def test_R8_conflicts() -> None:
+    """A second lease, and a pinned model that is there; not one that is pinned and on another card."""
+    world = World((model("p", option(6, device="gpu1"), pinned=True),), cards=TWO)
+    world.advance(10.0)
+    assert world.refused(world.lease("gpu1")) == "conflict"
+    assert world.done(world.lease("gpu0"))
+    assert world.refused(world.lease("gpu0")) == "conflict"
+    assert world.refused(world.lease("gpu9")) == "not_found"
+    assert world.refused(world.release("gpu1")) == "not_found"
+
+
+def test_R8_a_duration_ends_at_its_moment() -> None:
+    """From when it is held; who waited is served then, and the refusal says when."""
+    world = World((model("m", option(6)),))
+    world.warm("m")
+    world.lease(seconds=100.0)
+    world.advance(0.75)
+    held_at = world.now
+    world.advance(95.0)
+    job = world.submit("m")
+    world.advance(4.9)
+    assert lease_state(world) == "held"
+    world.advance(0.1)
+    assert lease_state(world) == ""
+    assert world.loads("m")[-1] == held_at + 100.0
+    world.advance(10.0)
+    assert world.granted_at(job) is not None
+
+
+def test_R8_a_release_ends_a_lease_in_any_state() -> None:
+    """While a chat loads, while steps run (what drained takes work again), and when it is held."""
+    world = World((model("m", option(6, 2)),))
+    chat = world.submit("m")
+    first = world.lease()
+    assert world.done(world.release())
+    assert world.refused(first) == "conflict"
+    world.advance(10.0)
+    second = world.lease()
+    assert world.state("m") == "draining"
+    assert world.done(world.release())
+    assert world.refused(second) == "conflict"
+    assert world.state("m") == "ready"
+    assert world.granted_at(world.submit("m")) == world.now
+    world.finish(chat)
+    assert world.stops("m") == []
+
+
+def test_R8_a_pin_that_can_only_be_there_stays_down_and_comes_back() -> None:
+    """With the lease in its arithmetic; it loads when the card is free again."""
+    world = World((model("p", option(6), pinned=True),), cards={"gpu0": 16.0})
+    world.advance(10.0)
+    world.unload("p")
+    world.advance(1.0)
+    assert world.done(world.lease(owner="training"))
+    assert world.done(world.pin("p"))
+    world.advance(100.0)
+    assert world.loads("p") == [0.0]
+    pin = next(iter(world.scheduler.snapshot(world.now).pins_down.values()))
+    assert "training" in pin.reason
+    world.release()
+    world.advance(10.0)
+    assert world.state("p") == "ready"
+
+
+def test_L7_each_suggestion_alone_makes_it_fit_with_a_lease_and_a_pin() -> None:
+    """Two cards, one leased, on the other a pin: releasing is enough for what fits on the first, and is said; what
+    spans both needs the pin gone too, so neither alone is said."""
+    world = World(
+        (
+            model("p", option(10, device="gpu1"), pinned=True),
+            model("wide", spanning({"gpu0": 8, "gpu1": 8})),
+            model("m", option(8)),
+        ),
+        cards=TWO,
+    )
+    world.advance(10.0)
+    world.lease("gpu0", owner="training")
+    wide, single = world.submit("wide"), world.submit("m")
+    world.advance(10.0)
+    of_wide, of_single = world.rejection(wide), world.rejection(single)
+    assert of_wide is not None
+    assert of_single is not None
+    assert of_wide.detail["suggestions"] == []
+    assert of_single.detail["suggestions"] == ["Release gpu0 (leased to training)"]
+
+
+def test_R8_every_lease_is_answered_once_when_the_server_goes_or_the_card_does() -> None:
+    """Refused with why."""
+    world = World((model("m", option(6)),))
+    world.warm("m")
+    world.submit("m")
+    request = world.lease()
+    world.tell(DrainBegan())
+    assert world.refused(request) == "draining"
+    assert world.refused(world.lease()) == "draining"
+    other = World((model("m", option(6)),), cards=TWO)
+    other.warm("m")
+    other.submit("m")
+    request = other.lease("gpu0")
+    other.tell(DevicesChanged((DeviceSpec(DeviceName("gpu1"), 16 * GB),)))
+    assert other.refused(request) == "not_found"
+
+
+def test_R8_memory_that_never_comes_back_is_said_and_not_waited_for() -> None:
+    """L5's deadline, then it is held with the lost bytes in the answer."""
+    world = World((model("m", option(6)),), lag_seconds=None)
+    world.warm("m")
+    request = world.lease()
+    world.advance(19.9)
+    assert world.answer(request) is None
+    world.advance(0.1)
+    answer = world.answer(request)
+    assert answer is not None
+    assert answer.detail["lost_bytes"] == 6 * GB
