@@ -20,7 +20,7 @@ from gridsched.core.placement import Plan
 from gridsched.core.queues import CLASSES
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
-from gridsched.core.transitions import JobState
+from gridsched.core.transitions import JobState, LeaseState
 
 if TYPE_CHECKING:  # the door imports the checks
     from gridsched.core.scheduler import Scheduler
@@ -293,6 +293,30 @@ def inv_18_the_armed_moment_lies_ahead(state: State) -> None:
         broken(state, 18, f"the timer stands at {state.wake_at:.6f}, now is {state.now:.6f}")
 
 
+def inv_19_leases(state: State) -> None:
+    """R8: nothing of ours starts, serves or drains on a device that a lease holds."""
+    for name, lease in state.leases.items():
+        if lease.state is not LeaseState.HELD:
+            continue
+        for instance_id in state.ledger.books[name].reservations:
+            if state.instances[instance_id].state in HERE:
+                broken(state, 19, f"instance {instance_id} is on {name}, which is leased", instance=instance_id)
+
+
+def inv_20_errands(state: State) -> None:
+    """R7: an errand is for a model that is not ready, and a pinned model that is not there has one, or waits for its
+    next try."""
+    for name, model in state.models.items():
+        if (model.errand is not None) is not (name in state.errands):
+            broken(state, 20, f"{name} has an errand that nobody plans, or none that is planned")
+        instance = model.instance
+        if model.errand is not None and instance is not None and instance.state is InstanceState.READY:
+            broken(state, 20, f"{name} is ready and its errand is not over", instance=instance.id)
+        down = model.pinned and not model.removed and instance is None and not state.draining
+        if down and model.errand is None and model.pin_retry_at <= state.now:
+            broken(state, 20, f"{name} is pinned and down, and nobody brings it back")
+
+
 INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_1_no_stop_with_steps_in_flight,
     inv_2_slots,
@@ -312,5 +336,7 @@ INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_16_low_work_evicts_cold_models,
     inv_17_who_waits_for_a_load_has_a_plan_or_a_reason,
     inv_18_the_armed_moment_lies_ahead,
+    inv_19_leases,
+    inv_20_errands,
 )
 """In the order of their numbers."""

@@ -11,8 +11,9 @@ from gridsched.core.invariants import INVARIANTS, check
 from gridsched.core.job import JobClass
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.placement import Plan, Want
-from gridsched.core.residency import Instance, ModelState
+from gridsched.core.residency import Instance, Lease, ModelState
 from gridsched.core.state import State
+from gridsched.core.transitions import LeaseState
 from tests.stories.world import BACKGROUND, World, model, option
 
 
@@ -143,6 +144,17 @@ def timer_left_behind(state: State) -> None:
     state.wake_at = state.now
 
 
+def leased_device_used(state: State) -> None:
+    """INV-19."""
+    gpu = DeviceName("gpu0")
+    state.leases[gpu] = Lease(gpu, "somebody", None, None, LeaseState.HELD)
+
+
+def pin_forgotten(state: State) -> None:
+    """INV-20."""
+    state.models[ModelName("down")] = ModelState(model("down", option(1), pinned=True))
+
+
 BUGS: tuple[Callable[[State], None], ...] = (
     stopped_with_steps,
     slots_miscounted,
@@ -162,6 +174,8 @@ BUGS: tuple[Callable[[State], None], ...] = (
     hot_model_given_away,
     load_forgotten,
     timer_left_behind,
+    leased_device_used,
+    pin_forgotten,
 )
 
 
