@@ -121,10 +121,10 @@ class World:
         post = self.moments.post
         post(DevicesChanged(self.scenario.devices), lag=False)
         post(PolicyChanged(self.scenario.policy), lag=False)
+        self.cards.poll()  # before there are models: what is pinned loads at once
         post(ModelsChanged(self.scenario.models), lag=False)
         if self.scenario.families:
             post(FamiliesChanged(self.scenario.families), lag=False)
-        self.cards.poll()
         for kind, happen in (
             ("crash", self.processes.crash),
             ("oom", self.processes.run_out_of_memory),

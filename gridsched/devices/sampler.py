@@ -73,6 +73,13 @@ async def sample(
         await trio.sleep(interval_seconds)
 
 
+async def read_first(monitor: DeviceMonitor, post: Post) -> None:
+    """Post one reading of every device before anything of ours runs: what others hold has to be known when the first
+    model is planned."""
+    for read in await _read(monitor, {}):
+        post(read)
+
+
 async def verify_release(
     monitor: DeviceMonitor,
     instance_id: InstanceId,

@@ -16,7 +16,7 @@ from gridsched.core.model import FamilySpec, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, Snapshot
-from gridsched.devices.sampler import Recent, sample
+from gridsched.devices.sampler import Recent, read_first, sample
 from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.decisions import DecisionLog, Line
@@ -109,6 +109,7 @@ class Runtime:
         async with trio.open_nursery() as processes:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(DevicesChanged(tuple(info.spec for info in self.parts.monitor.devices())))
+            await read_first(self.parts.monitor, self.post)  # what is pinned loads at once (R7)
             self.post(ModelsChanged(self._specs()))
             if families := self._families():
                 self.post(FamiliesChanged(families))
