@@ -11,7 +11,7 @@ from math import inf
 
 from gridsched.core import admission, errands
 from gridsched.core.admission import Fit
-from gridsched.core.commands import LogEvent
+from gridsched.core.commands import Log, LogEvent
 from gridsched.core.placement import Purpose
 from gridsched.core.residency import ModelState
 from gridsched.core.snapshot import PinDown
@@ -75,4 +75,4 @@ def say_down(state: State, model: ModelState, fit: Fit) -> None:
     """R7: it stays down, with the arithmetic; said once for each time that it turns out so."""
     rejection = admission.insufficient_vram(state, model, fit)
     figures = {"code": rejection.code.value, "why": rejection.message, **rejection.detail}
-    state.say_of_model(LogEvent.REJECT, model, "R7", **figures)
+    state.say(Log(LogEvent.REJECT, model=model.name, rule="R7", figures=figures))

@@ -121,10 +121,6 @@ class State:
         """A line about a device."""
         self.say(Log(event, device=device, rule=rule, figures=figures))
 
-    def say_of_model(self, event: LogEvent, model: ModelState, rule: str, **figures: object) -> None:
-        """A line about a model that has no instance to speak of."""
-        self.say(Log(event, model=model.name, rule=rule, figures=figures))
-
     def say_of_configuration(self, what: str, figure: str) -> None:
         """A line about a change of configuration."""
         self.say(Log(LogEvent.CONFIG, figures={what: figure}))
