@@ -271,12 +271,14 @@ def inv_15_families(state: State) -> None:
 
 
 def inv_16_low_work_evicts_cold_models(state: State) -> None:
-    """R1: nothing that is pinned goes for a plan, and nothing that is hot for low work, unless it may yield."""
+    """R1: nothing that is pinned goes for a plan once it is loaded (C3), and nothing that is hot for low work, unless it
+    may yield."""
     yielding = state.policy.hot_yield_after_seconds is not None
     for plan in state.plans:
         for victim in plan.victims if plan.live else ():
             hot = victim.hot(state.now) and not plan.want.chat and not yielding
-            if victim.model.pinned or hot:
+            pinned = victim.model.pinned and victim.state is not InstanceState.STARTING
+            if pinned or hot:
                 broken(state, 16, f"{victim.model.name} would go for {plan.want.model.name}", instance=victim.id)
 
 
