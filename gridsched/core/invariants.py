@@ -271,7 +271,7 @@ def inv_15_families(state: State) -> None:
 
 
 def inv_16_low_work_evicts_cold_models(state: State) -> None:
-    """R1: nothing that is pinned goes for a plan once it is loaded (C3), and nothing that is hot for low work, unless it
+    """R1: nothing that is pinned goes for a plan once it is loaded (C3), nothing that is hot for low work, unless it
     may yield."""
     yielding = state.policy.hot_yield_after_seconds is not None
     for plan in state.plans:
