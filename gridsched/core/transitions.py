@@ -67,6 +67,10 @@ class InstanceMove(Enum):
     RELEASE_FAILED = "release failed"
 
 
+# Saved conversations (R11) would add two states here: SAVING between READY or DRAINING and STOPPING, in which an idle
+# process writes its slots' caches, and RESTORING between STARTING and READY, in which it reads them back. Both would
+# hold their memory, take no step, and go straight to STOPPING when a chat cannot wait. Neither is here before
+# something reaches it.
 INSTANCE_MOVES: Mapping[InstanceState, Mapping[InstanceMove, InstanceState]] = {
     InstanceState.STARTING: {
         InstanceMove.BECOME_READY: InstanceState.READY,
