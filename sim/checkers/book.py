@@ -28,6 +28,7 @@ from gridsched.core.events import (
     DevicesChanged,
     DrainBegan,
     Event,
+    FailureCause,
     FamiliesChanged,
     GrantReturned,
     InstanceExited,
@@ -52,6 +53,7 @@ from gridsched.core.job import JobClass, OutcomeKind
 from sim.checkers.facts import Facts
 from sim.checkers.notes import LONG_AGO, GrantNote, InstanceNote, JobNote, LeaseNote, Line, Wish, WishNote
 
+OUT_OF_MEMORY = (FailureCause.DEVICE_OOM, FailureCause.HOST_OOM)
 DONE, ENGINE_DIED, STALLED = OutcomeKind.DONE, OutcomeKind.ENGINE_DIED, OutcomeKind.STALLED
 
 
@@ -240,6 +242,8 @@ class Book(Facts):
         one = self.instances[event.instance_id]
         if event.failure is not None or self.condemned(one):
             self.failed_at[one.model] = self.now
+        if event.failure is not None and event.failure.cause in OUT_OF_MEMORY:
+            self.starved_models.add(one.model)
         if one.stopped_at == LONG_AGO:
             self._going(one)
         one.state = "exited"
@@ -288,10 +292,13 @@ class Book(Facts):
     def _devices_changed(self, event: DevicesChanged) -> None:
         self.devices = {device.name: device for device in event.devices}
         self.readings = {name: read for name, read in self.readings.items() if name in self.devices}
+        self.leases = {name: lease for name, lease in self.leases.items() if name in self.devices}
         self.version += 1
 
     def _models_changed(self, event: ModelsChanged) -> None:
+        before = self.models
         self.models = {model.name: model for model in event.models}
+        self.forgotten |= (before.keys() - self.models.keys()) & (self.pin_said.keys() | self.put_down)
         self.version += 1
 
     def _families_changed(self, event: FamiliesChanged) -> None:
@@ -307,6 +314,7 @@ class Book(Facts):
     def _drain_began(self, event: DrainBegan) -> None:
         del event
         self.draining = True
+        self.leases.clear()
 
     def _wish(self, wish: Wish) -> None:
         self.wishes[wish.request] = WishNote(wish, self.now)
@@ -318,6 +326,7 @@ class Book(Facts):
     def _unload_asked(self, event: UnloadAsked) -> None:
         self._wish(event)
         if self.pinned(event.model):
+            self.wishes[event.request].put_down = True
             self.put_down.add(event.model)
         if event.force:
             for one in self.of_model.get(event.model, ()):
@@ -326,6 +335,7 @@ class Book(Facts):
     def _pin_asked(self, event: PinAsked) -> None:
         self._wish(event)
         self.pin_said[event.model] = event.pinned
+        self.forgotten.discard(event.model)
         if event.pinned:
             self.put_down.discard(event.model)
 
@@ -380,6 +390,7 @@ class Book(Facts):
             option.devices,
             option.parallel,
         )
+        self.regrown.discard(one.model)
         self.instances[one.id] = one
         self.of_model.setdefault(one.model, []).append(one)
         self.version += 1
@@ -390,6 +401,8 @@ class Book(Facts):
             return
         if one.state != "exited":
             one.state = "stopping"
+        if self.has_grown(one):
+            self.regrown.add(one.model)
         self._stand_no_more(one)
         self._going(one)
 
@@ -432,7 +445,7 @@ class Book(Facts):
                     del self.leases[wish.device]
                 else:
                     lease.held_at = self.now
-        elif isinstance(wish, UnloadAsked) and command.rejection is not None:
+        elif isinstance(wish, UnloadAsked) and note.put_down and command.rejection is not None:
             if command.rejection.code is not RejectionCode.UNLOAD_UNVERIFIED:
                 self.put_down.discard(wish.model)
         elif isinstance(wish, PinAsked) and refused:

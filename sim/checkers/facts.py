@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
-from gridsched.core.events import DeviceRead, LoadAsked
+from gridsched.core.events import DeviceRead, LoadAsked, UnloadAsked
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import JobClass
 from gridsched.core.model import DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
 from gridsched.core.policy import Policy
 from sim.checkers.notes import LONG_AGO, GrantNote, InstanceNote, JobNote, LeaseNote, Line, WishNote
+
+GROWN = 1.05  # L6b: what has grown by more than this may be begun anew in a quiet moment
 
 
 class Facts:
@@ -50,6 +52,9 @@ class Facts:
         self.leases: dict[DeviceName, LeaseNote] = {}
         self.pin_said: dict[ModelName, bool] = {}
         self.put_down: set[ModelName] = set()
+        self.forgotten: set[ModelName] = set()
+        self.regrown: set[ModelName] = set()
+        self.starved_models: set[ModelName] = set()
         self.shrunk_at = LONG_AGO
         self.timer_at: float | None = None
         self.draining = False
@@ -128,9 +133,22 @@ class Facts:
     def open_instance(self, model: ModelName) -> InstanceNote | None:
         """A ready process of a model that nobody has a reason to spare."""
         for one in self.of_model.get(model, ()):
-            if one.state == "ready" and not self.condemned(one):
+            if one.state == "ready" and not self.condemned(one) and not self.retires(one):
                 return one
         return None
+
+    def retires(self, one: InstanceNote) -> bool:
+        """Whether a person wants it gone, or a device of it for herself (R7, R8)."""
+        if self.leases and any(device in self.leases for device in one.devices):
+            return True
+        return bool(self.wishes) and any(
+            isinstance(note.wish, UnloadAsked) and note.wish.model == one.model for note in self.wishes.values()
+        )
+
+    def has_grown(self, one: InstanceNote) -> bool:
+        """L6b: whether it holds clearly more than it was estimated to."""
+        estimates = {part.device: part.total_bytes for part in one.start.option.footprint}
+        return any(one.peak.get(device, 0) > size * GROWN for device, size in estimates.items())
 
     def need_of(self, option: LaunchOption) -> dict[DeviceName, int]:
         """Bytes that a launch takes: as measured in this run, as measured before, or as estimated (L2)."""
@@ -156,7 +174,15 @@ class Facts:
         """R7: as configured, unless a person said otherwise."""
         spec = self.models.get(model)
         said = self.pin_said.get(model)
-        return (said if said is not None else spec is not None and spec.pinned) and model not in self.put_down
+        if model in self.forgotten or model in self.put_down or spec is None:
+            return False
+        return spec.pinned if said is None else said
+
+    def maybe_pinned(self, model: ModelName) -> bool:
+        """The same, where what a person said may have been forgotten with the model."""
+        spec = self.models.get(model)
+        forgotten = model in self.forgotten and (self.pin_said.get(model, False) or (spec is not None and spec.pinned))
+        return forgotten or self.pinned(model)
 
     def wished(self, model: ModelName) -> bool:
         """Whether a person waits for a model to be loaded."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import StartInstance
-from gridsched.core.events import LoadAsked
 from gridsched.core.ids import DeviceName, JobId
 from sim.checkers.checker import Checker, Violation, Waits
 from sim.checkers.facts import Facts
@@ -32,8 +31,8 @@ class Loads(Checker):
         if other is not None and not self._moves(other):
             self.broken("S6c", f"{start.model} is loaded while instance {other.id} is {other.state}")
         loaders = [note for note in book.wanting(start.model) if not note.job.warm_only]
-        errand = book.wished(start.model) or book.pinned(start.model) or other is not None
-        if not loaders and not errand and not self._returns(start):
+        errand = book.wished(start.model) or book.maybe_pinned(start.model) or start.model in book.regrown
+        if not loaders and not errand and other is None and not self._returns(start):
             self.broken("S9", f"{start.model} is loaded although nobody waits who may cause a load")
         low = all(note.low for note in loaders) and not book.wished(start.model)
         same = [one for one in book.living() if one.state == "starting" and self._is_low(one) == low]
@@ -145,7 +144,7 @@ class Loads(Checker):
         spec = book.models.get(first.model)
         if spec is None or first.job.warm_only or spec.name in book.failed_at or book.leases:
             return True
-        if any(isinstance(one.wish, LoadAsked) for one in book.wishes.values()):
+        if book.wishes:
             return True
         if any(one.state == "starting" for one in book.living()) or self._something_ends():
             return True
@@ -155,4 +154,4 @@ class Loads(Checker):
         """Whether a chat lives, or has just lived: then much may hold a low load."""
         book = self.book
         tails = any(book.tail_until(device) >= book.now for device in book.devices)
-        return book.chats > 0 or tails or note.job.no_evict or any(book.pinned(name) for name in book.models)
+        return book.chats > 0 or tails or note.job.no_evict or any(book.maybe_pinned(name) for name in book.models)

@@ -123,7 +123,8 @@ class LeaseNote:
 
 @dataclass(slots=True, eq=False)
 class WishNote:
-    """A person's wish that is not answered yet."""
+    """A person's wish that is not answered yet. `put_down`: by it a pinned model is to stay down."""
 
     wish: Wish
     asked_at: float
+    put_down: bool = False

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import StopInstance
-from gridsched.core.events import LoadAsked, UnloadAsked
+from gridsched.core.events import LoadAsked
 from gridsched.core.job import JobClass
 from sim.checkers.checker import Checker
 from sim.checkers.notes import LONG_AGO, InstanceNote, JobNote
 
 CLOSE = 1e-6
-GROWN = 1.05  # L6b: what has grown by more than this may be begun anew in a quiet moment
 
 
 class Stops(Checker):
@@ -23,12 +22,12 @@ class Stops(Checker):
         one = self.book.instances.get(command.instance_id)
         if one is None or one.state != "ready" or self.book.condemned(one) or self.book.draining:
             return
-        if one.model not in self.book.models or self._is_wished(one):
+        if one.model not in self.book.models or self.book.retires(one):
             return
         name = f"instance {one.id} of {one.model}"
         pinned = self.book.pinned(one.model)
         wanting = list(self.book.wanting(one.model))
-        if not wanting and (self._has_grown(one) or self._has_moved(one) or (self._is_idle(one) and not pinned)):
+        if not wanting and (self.book.has_grown(one) or self._has_moved(one) or (self._is_idle(one) and not pinned)):
             return
         claimants = self._claimants(one)
         if pinned:
@@ -41,25 +40,12 @@ class Stops(Checker):
 
     # --- reasons that need nobody who waits ---------------------------------------------------------------------------
 
-    def _is_wished(self, one: InstanceNote) -> bool:
-        """Whether a person wants it gone, or a device of it for herself (R8)."""
-        book = self.book
-        if any(device in book.leases for device in one.devices):
-            return True
-        wishes = (note.wish for note in book.wishes.values())
-        return any(isinstance(wish, UnloadAsked) and wish.model == one.model for wish in wishes)
-
     def _is_idle(self, one: InstanceNote) -> bool:
         """R6: longer than its model is kept, as configured or as its last jobs asked."""
         spec = self.book.models[one.model]
         limits = [seconds for seconds in (spec.idle_ttl_seconds, one.ttl) if seconds]
         idle = self.book.now - max(one.used_at, one.ready_at)
         return bool(limits) and idle >= min(limits) - CLOSE
-
-    def _has_grown(self, one: InstanceNote) -> bool:
-        """L6b: whether it holds more than it was started with."""
-        estimates = {part.device: part.total_bytes for part in one.start.option.footprint}
-        return any(one.held.get(device, 0) > size * GROWN for device, size in estimates.items())
 
     def _has_moved(self, one: InstanceNote) -> bool:
         """R9: whether its model serves elsewhere."""
@@ -94,7 +80,7 @@ class Stops(Checker):
         """Whether a load that no job asked for may want the room: a person's, a pin's, a return's."""
         book = self.book
         names = [name for name in book.models if name != one.model and book.open_instance(name) is None]
-        wanted = any(book.wished(name) or book.pinned(name) for name in names)
+        wanted = any(book.wished(name) or book.maybe_pinned(name) or name in book.regrown for name in names)
         return wanted or book.policy.hot_yield_after_seconds is not None
 
     def _person_waits(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import AnswerRequest, GrantStep, StartInstance
 from gridsched.core.events import LeaseAsked, LoadAsked, UnloadAsked
+from gridsched.core.ids import DeviceName, ModelName
 from sim.checkers.checker import Checker
 from sim.checkers.notes import WishNote
 
@@ -28,10 +29,11 @@ class Wishes(Checker):
     def _judge_done(self, note: WishNote) -> None:
         """What is said to be done must be so."""
         book, wish = self.book, note.wish
-        if isinstance(wish, LoadAsked) and book.open_instance(wish.model) is None:
+        of_model = book.of_model.get(wish.model, []) if isinstance(wish, LoadAsked | UnloadAsked) else []
+        if isinstance(wish, LoadAsked) and not any(one.state == "ready" for one in of_model):
             self.broken("R7", f"{wish.model} is said to be loaded and is not")
         if isinstance(wish, UnloadAsked):
-            old = [one for one in book.of_model.get(wish.model, ()) if one.started_at <= note.asked_at]
+            old = [one for one in of_model if one.started_at <= note.asked_at and not one.stopped_at < note.asked_at]
             if old:
                 self.broken("R7", f"{wish.model} is said to be gone and instance {old[0].id} is {old[0].state}")
         if isinstance(wish, LeaseAsked):
@@ -62,3 +64,20 @@ class Wishes(Checker):
             self.broken("liveness", f"{note.wish} is never answered")
         for device in book.leases:
             self.broken("liveness", f"the lease of {device} never ends")
+        pinned = [name for name in book.models if book.pinned(name)]
+        if book.draining or not all(self._has_room(device, pinned) for device in book.devices):
+            return
+        for name in pinned:
+            # One that ran out of memory is believed to need more than it had, however much that was (L6a).
+            if book.open_instance(name) is None and name not in book.starved_models:
+                self.broken("liveness", f"{name} is pinned, has room, and is not loaded")
+
+    def _has_room(self, device: DeviceName, pinned: list[ModelName]) -> bool:
+        """Whether all pins would fit on a device whatever rung of each is there, with a tenth to spare for what was
+        measured or learnt from running out of memory."""
+        book, spec = self.book, self.book.devices[device]
+        most = [
+            max((book.need_of(option).get(device, 0) for option in book.models[name].options), default=0)
+            for name in pinned
+        ]
+        return sum(most) * 11 // 10 <= spec.total_bytes - spec.headroom_bytes
