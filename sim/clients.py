@@ -210,9 +210,13 @@ class Clients:
 
     def _cut(self, process: Process, seat: Seat, grant: Grant) -> None:
         """The engine closes the connection without an answer, and lives on."""
-        if not process.hangs:
-            process.running.pop(grant.id, None)
-            self._fail(seat, grant, OutcomeKind.ENGINE_DIED, answered=False)
+        if seat.left or seat.grant is not grant:
+            return
+        if process.hangs:
+            self._stall_later(process, seat, grant)
+            return
+        process.running.pop(grant.id, None)
+        self._fail(seat, grant, OutcomeKind.ENGINE_DIED, answered=False)
 
     def _fail(self, seat: Seat, grant: Grant, kind: OutcomeKind, *, answered: bool | None = None) -> None:
         """A step breaks. The job of a process that died waits to be run again unless a byte of an answer was sent; a

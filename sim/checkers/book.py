@@ -121,8 +121,8 @@ class Book(Facts):
         job = event.job
         low = job.job_class is not JobClass.INTERACTIVE
         note = JobNote(job, self.now, self.now, low, job.job_class, job.model)
-        note.ahead = self.living_of_key[job.job_class, job.key]
-        self.living_of_key[job.job_class, job.key] += 1
+        note.ahead = self.steps_of_key[low, job.key]
+        self.steps_of_key[low, job.key] += job.steps
         self.jobs[job.id] = note
         self.chats += not low
         self.unserved[job.job_class] += 1
@@ -221,7 +221,7 @@ class Book(Facts):
             return
         note.ended = self.closed[job_id] = how
         self.chats -= not note.low
-        self.living_of_key[note.job_class, note.job.key] -= 1
+        self.steps_of_key[note.low, note.job.key] -= note.job.steps
         if note.first_granted_at is None:
             self.unserved[note.job_class] -= 1
         if note.grant is None and job_id in (line := self.lines.get(note.model, Line())).jobs:

@@ -36,7 +36,7 @@ class Facts:
         self.lines: dict[ModelName, Line] = {}
         self.chats = 0
         self.unserved: Counter[JobClass] = Counter()
-        self.living_of_key: Counter[tuple[JobClass, str]] = Counter()
+        self.steps_of_key: Counter[tuple[bool, str]] = Counter()
         self.grants: dict[GrantId, GrantNote] = {}
         self.instances: dict[InstanceId, InstanceNote] = {}
         self.of_model: dict[ModelName, list[InstanceNote]] = {}

@@ -17,8 +17,9 @@ Wish = LoadAsked | UnloadAsked | PinAsked | LeaseAsked | LeaseReleased
 @dataclass(slots=True, eq=False)
 class JobNote:
     """A job from its arrival to its end. `progress_at`: the later of its arrival and the end of its last step that was
-    done; one whose engine died was no progress, the job is run again at its old place (P5). `ahead` is how many jobs of
-    its key and class lived when it came, `passed` how often each other key was served before it since (S2)."""
+    done; one whose engine died was no progress, the job is run again at its old place (P5). `ahead` is how many steps
+    of its key's other jobs, chats or low, lived when it came; `passed` is how often each other key was served before
+    it since (S2)."""
 
     job: Job
     arrived_at: float

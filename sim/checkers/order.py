@@ -51,7 +51,7 @@ class Order(Checker):
             times = other.passed[mine.key] = other.passed.get(mine.key, 0) + 1
             if times > other.ahead + TURNS_OF_ANOTHER:
                 what = f"job {theirs.id} of key {theirs.key!r} has been passed {times} times by {mine.key!r}"
-                self.broken("S2", f"{what}, although {other.ahead} of its key were before it")
+                self.broken("S2", f"{what}, although {other.ahead} steps of its key were before it")
 
     def _may_overtake(self, note: JobNote, other: JobNote, instance: InstanceNote) -> bool:
         """Relief lifts S1 for starved low work; S5b lifts it between background and batch."""

@@ -36,7 +36,7 @@ class Stops(Checker):
             if not self._is_pressed(one):
                 self.broken("R3", f"{name} is stopped ({command.reason}) and nobody waits for room")
         elif all(note.low for note in claimants) and not self._person_waits():
-            self._judge_low_stop(one, name, wanting, claimants)
+            self._judge_low_stop(one, name, claimants)
 
     # --- reasons that need nobody who waits ---------------------------------------------------------------------------
 
@@ -86,13 +86,14 @@ class Stops(Checker):
     def _person_waits(self) -> bool:
         return any(isinstance(note.wish, LoadAsked) for note in self.book.wishes.values())
 
-    def _judge_low_stop(self, one: InstanceNote, name: str, wanting: list[JobNote], claimants: list[JobNote]) -> None:
+    def _judge_low_stop(self, one: InstanceNote, name: str, claimants: list[JobNote]) -> None:
         """Only low work, or a pin, gains by this stop."""
         book = self.book
         if book.now - one.chatted_at < book.policy.hot_window_seconds - CLOSE and not self._yields(one, claimants):
             self.broken("R1", f"{name} is hot and stopped for low work")
         began_for = JobClass.BATCH if one.for_class is None else one.for_class
         higher = any(note.job_class < began_for for note in claimants)
+        wanting = one.model in book.lines  # of those who named a family nobody can see at which variant they are aimed
         young = book.now - one.ready_at < book.policy.min_residency_seconds - CLOSE
         pin = began_for is JobClass.BATCH and self._errands(one)  # which competes as background
         if young and wanting and claimants and not higher and began_for.is_low and one.ready_at > LONG_AGO and not pin:
