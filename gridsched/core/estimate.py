@@ -17,6 +17,7 @@ from math import inf
 from gridsched.core.ids import DeviceName, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
+from gridsched.core.keys import KeyTurns
 from gridsched.core.modes import DeviceMode
 from gridsched.core.placement import Plan
 from gridsched.core.queues import JobRecord
@@ -60,6 +61,35 @@ class _Lane:
     def low_at(self) -> float:
         """When low work finds a slot."""
         return max(self.slots[0], self.low_slots[0]) if self.low_slots else inf
+
+
+class _Starved:
+    """The low jobs of a lane as relief takes them (S5): each key's longest starved competes, keys in turn."""
+
+    def __init__(self, low: list[JobRecord], limit_seconds: float) -> None:
+        self._limit_seconds = limit_seconds
+        self._lines: dict[str, list[JobRecord]] = {}
+        for record in reversed(low):
+            self._lines.setdefault(record.job.key, []).append(record)
+
+    def next_at(self) -> float:
+        """When the next one is starved; inf where nobody waits."""
+        return min((line[-1].place + self._limit_seconds for line in self._lines.values()), default=inf)
+
+    def first(self, at: float, keys: KeyTurns) -> JobRecord:
+        """Who is next of those that are starved at a moment, which must not be before `next_at`."""
+        heads = (line[-1] for line in self._lines.values() if line[-1].place + self._limit_seconds <= at)
+        return min(heads, key=keys.relief_rank)
+
+    def take(self, at: float, keys: KeyTurns) -> JobRecord:
+        """The same, relieved."""
+        record = self.first(at, keys)
+        keys.relieved(record.job.key)
+        line = self._lines[record.job.key]
+        line.pop()
+        if not line:
+            del self._lines[record.job.key]
+        return record
 
 
 class _Forecast:
@@ -184,12 +214,13 @@ class _Forecast:
         if not limit_seconds:
             return
         gates = {mode.device: self._gate(mode) for lane in lanes for mode in lane.modes}
-        waiting = {lane: lane.low[::-1] for lane in lanes}
+        keys = self._state.keys.ahead()
+        starved = {lane: _Starved(lane.low, limit_seconds) for lane in lanes}
 
-        def next_turn(lane: _Lane) -> tuple[float, float]:
-            oldest = waiting[lane][-1]
+        def next_turn(lane: _Lane) -> tuple[float, tuple[int, float, int]]:
             gate = max((gates[mode.device] for mode in lane.modes if ends[mode.device] > self._now), default=-inf)
-            return max(gate, lane.low_at(), oldest.place + limit_seconds, self._now), oldest.place
+            at = max(gate, lane.low_at(), starved[lane].next_at(), self._now)
+            return at, keys.relief_rank(starved[lane].first(at, keys))
 
         while lanes:
             lane = min(lanes, key=next_turn)
@@ -197,17 +228,16 @@ class _Forecast:
             if at >= self._held_until(lane, ends) or at == inf:
                 lanes.remove(lane)
                 continue
-            queue = waiting[lane]
-            seconds = lane.model.pace.turn_seconds(queue[-1].job.job_class) or inf
+            waiting = starved[lane]
+            seconds = lane.model.pace.turn_seconds(waiting.first(at, keys).job.job_class) or inf
             for _ in range(policy.relief_slots):
-                if not queue or queue[-1].place + limit_seconds > at or lane.low_at() > at:
+                if waiting.next_at() > at or lane.low_at() > at:
                     break
-                record = queue.pop()
-                self._granted_at[record.job.id] = at
+                self._granted_at[waiting.take(at, keys).job.id] = at
                 lane.take(at, seconds, low=True)
             for mode in lane.modes:
                 gates[mode.device] = at + seconds / policy.background_share
-            if not queue:
+            if waiting.next_at() == inf:
                 lanes.remove(lane)
 
     def _gate(self, mode: DeviceMode) -> float:

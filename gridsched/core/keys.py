@@ -104,6 +104,12 @@ class KeyTurns:
             return record.rank
         return (record.job.job_class, self._loaded_at.get(record.job.key, -inf), record.number)
 
+    def ahead(self) -> "KeyTurns":
+        """A copy of what is remembered of relief, for an estimate to play forward with (S9b)."""
+        copy = KeyTurns()
+        copy._relieved, copy._reliefs = dict(self._relieved), self._reliefs
+        return copy
+
     def relieved(self, key: str) -> None:
         """A job of this key has been relieved."""
         self._reliefs += 1

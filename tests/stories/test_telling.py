@@ -201,3 +201,18 @@ def test_S9b_where_keys_take_turns_the_position_is_that_of_the_turn() -> None:
         assert (alone.position, alone.estimate_seconds) == (view.position, view.estimate_seconds)
     world.advance(20)
     assert [world.granted_at(view.id) for view in jobs] == pytest.approx([foretold[view.id] for view in jobs])
+
+
+def test_S9b_relief_is_foretold_in_the_turns_of_the_keys() -> None:
+    """Under a chat that never ends: three of one key wait, then one of another, which has the second turn."""
+    world = World((model("c", option(6, 1)), model("l", option(6, 1))))
+    loaded(world, "c")
+    loaded(world, "l", step_seconds=1.0)
+    world.step_seconds.pop("c")
+    world.submit("c")
+    jobs = [world.submit("l", BACKGROUND, key="a") for _ in range(3)]
+    jobs.insert(1, world.submit("l", BACKGROUND, key="b"))
+    foretold = [world.now + (view_of(world, job).estimate_seconds or 0.0) for job in jobs]
+    world.advance(15)
+    assert [world.granted_at(job) for job in jobs] == pytest.approx(foretold)
+    assert foretold == sorted(foretold)
