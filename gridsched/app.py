@@ -147,7 +147,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         engine_build=engine_found.info.version,
     )
     in_the_way = [] if engine_found.info.ok else [engine_found.info.problem]
-    in_the_way += [*our_flags(settings), *catalog.faults]
+    in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
     in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
     if in_the_way:
         raise StartError("\n".join(in_the_way))

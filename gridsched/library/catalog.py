@@ -199,13 +199,14 @@ def _too_much_pinned(models: Sequence[CatalogModel], devices: Sequence[DeviceInf
         )
 
 
-def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[str]:
-    """R10: variants that turn out to be for something else, once their files were read."""
+def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """R10: variants that turn out to be for something else, once their files were read; each with its key."""
     for family in families:
         for quality, model in family.variants:
             if model.spec is not None and Capability.CHAT not in model.capabilities:
                 able = ", ".join(sorted(capability.value for capability in model.capabilities))
-                yield f"families.{family.name}.{quality.label}: {model.name} does not chat; it serves {able}"
+                key = ("families", str(family.name), quality.label)
+                yield key, f"{model.name} does not chat, and a family is for chats and completions; it serves {able}"
 
 
 def _least_bytes(spec: ModelSpec) -> int:

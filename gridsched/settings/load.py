@@ -99,6 +99,7 @@ def parse(text: str, source: str, around: Surroundings) -> Settings:
         settings = Settings.model_validate(document.value, context=around)
         problems += [*starved_models(document, settings), *unfit_variants(document, settings)]
         if not problems:
+            settings.remember_places(source, document)
             return settings
     except ValidationError as error:
         problems += (problem_of(document, details) for details in error.errors(include_url=False)[:MAX_FAULTS])

@@ -6,14 +6,25 @@ that is accepted and does nothing would be a lie.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from gridsched.core.job import JobClass, Quality
 from gridsched.core.policy import Eviction, Policy, QueueLimits
 from gridsched.ports import Capability, FamilyEntry, ModelEntry
+from gridsched.settings.document import Document, Loc, dotted
 from gridsched.settings.values import (
     AMOUNT,
     ENVIRONMENT,
@@ -327,6 +338,13 @@ def _named(what: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where values stand, as `file:line:column`; of no weight when settings are compared."""
+
+    of: Mapping[Loc, str] = field(default_factory=dict, compare=False)
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -342,6 +360,16 @@ class Settings(Section):
     families: Annotated[dict[Annotated[str, NAME], FamilySettings], _named("families")] = _setting(
         {}, "Served names that stand for several sizes each (R10)."
     )
+
+    _places: Places = PrivateAttr(default_factory=Places)
+
+    def remember_places(self, source: str, document: Document) -> None:
+        """Where each value stands, for whoever finds a fault in it later."""
+        self._places = Places({loc: f"{source}:{at.line}:{at.column}" for loc, at in document.places.items()})
+
+    def told(self, loc: Loc, sentence: str) -> str:
+        """A fault that was found behind the schema, as those of the file are told."""
+        return ": ".join(part for part in (self._places.of.get(loc, ""), dotted(loc), sentence) if part)
 
     def policy(self) -> Policy:
         """The figures of the core's rules."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.library.models import EMBEDDER, write_model
 from tests.support.gateway import Gateway, clean_environment, command, free_port, simulated_gateway, start
 from tests.support.gguf_header import Value, build_header
 from tests.support.tiny_model import make_tiny_chat
@@ -66,6 +67,19 @@ def test_a_configuration_with_an_unknown_key_names_file_line_and_the_nearest_key
     text = refusal(run(*words, "--config", str(config)), 2)
     assert f"{config}:2:3" in text
     assert "port" in text
+
+
+def test_R10_a_variant_that_turns_out_to_embed_is_told_at_its_place(words: list[str], tmp_path: Path) -> None:
+    """Exit 2: what a file serves is known once it has been read, and the fault is told as those of the file are."""
+    write_model(tmp_path / "chat.gguf")
+    write_model(tmp_path / "embed.gguf", EMBEDDER)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "models:\n  a: {path: chat.gguf}\n  b: {path: embed.gguf}\nfamilies:\n  f: {preferred: a, compact: b}\n",
+        encoding="utf-8",
+    )
+    text = refusal(run(*words, "--config", str(config)), 2)
+    assert f"{config}:5:30: families.f.compact: b does not chat" in text
 
 
 def test_a_configuration_that_is_not_there_is_said(words: list[str], tmp_path: Path) -> None:

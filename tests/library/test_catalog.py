@@ -395,4 +395,6 @@ def test_R10_a_variant_whose_file_does_not_chat_is_a_fault_of_the_configuration(
     """An embedder cannot be in a family."""
     embedder = write_model(tmp_path / "e.gguf", EMBEDDER)
     made = catalog(ModelEntry("big", chat), ModelEntry("small", embedder), families=[GEMMA])
-    assert made.faults == ("families.Gemma.compact: small does not chat; it serves embedding",)
+    (fault,) = made.faults
+    assert fault[0] == ("families", "Gemma", "compact")
+    assert fault[1] == "small does not chat, and a family is for chats and completions; it serves embedding"
