@@ -3,12 +3,14 @@
 from tests.stories.world import BACKGROUND, CHAT, World, model, option
 
 
-def rig(cards: int = 2) -> World:
+def rig(cards: int = 2, load_seconds: float = 1.0, chat_seconds: float = 1.0) -> World:
     """A chat's model and two small ones that fit on any card, all of them on one; nothing is loaded."""
     names = [f"gpu{number}" for number in range(cards)]
     return World(
         models=tuple(
-            model(name, *(option(size, 2, card) for card in names), load=1.0)
+            model(
+                name, *(option(size, 2, card) for card in names), load=chat_seconds if name == "chat" else load_seconds
+            )
             for name, size in (("chat", 8.0), ("small", 4.0), ("tiny", 2.0))
         ),
         cards=dict.fromkeys(names, 16.0),
@@ -53,15 +55,15 @@ def test_low_work_shares_a_card_with_low_work_before_it_shares_one_with_people()
 
 
 def test_a_model_that_people_wait_for_counts_before_it_has_served_them() -> None:
-    """While the chat's model loads on the second card, low work goes to the first, though both hold one model."""
-    world = rig()
-    world.submit("small", BACKGROUND)
-    world.advance(5.0)
+    """While the chat's model still loads on the first card, low work that may be relieved there goes to the second, though
+    both hold one model."""
+    world = rig(load_seconds=5.0, chat_seconds=20.0)
     world.submit("chat", CHAT)
-    world.advance(0.5)
+    world.submit("small", BACKGROUND)
+    world.advance(1.0)
     world.submit("tiny", BACKGROUND)
-    world.advance(5.0)
-    assert [card_of(world, name) for name in ("small", "chat", "tiny")] == ["gpu0", "gpu1", "gpu0"]
+    world.advance(10.0)
+    assert [card_of(world, name) for name in ("chat", "small", "tiny")] == ["gpu0", "gpu1", "gpu1"]
 
 
 def test_a_better_rung_goes_before_better_company() -> None:
