@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run every policy with every seed, and say what came of it. 2 for a file that cannot be used."""
-    from sim.whatif import report, runs  # noqa: PLC0415 - found lazily, see the module's docstring
+    from sim.whatif import report  # noqa: PLC0415 - found lazily, see the module's docstring
 
     try:
         scenario = _scenario_of(args)
@@ -44,12 +44,12 @@ def main(args: argparse.Namespace) -> int:
         say(str(error))
         return CONFIGURATION
     scenarios = {BASE: scenario, **{name: _of_seed(each, args.seed) for name, each in scenario.variants.items()}}
-    outcomes = {name: runs.run(each) for name, each in scenarios.items()}
+    outcomes = _run_all(scenarios, quiet=args.json)
     if args.json:
         variants = {name: report.as_json(each) for name, each in outcomes.items() if name != BASE}
         print(json.dumps({**report.as_json(outcomes[BASE]), "variants": variants}))
     else:
-        _tell(scenario, outcomes)
+        print("compared:", *report.comparison(outcomes), sep="\n")
     return 0 if args.plot is None else _draw(scenario, args.plot, args.scenario.stem)
 
 
@@ -78,20 +78,24 @@ def _of_seed(scenario: "Scenario", seed: int | None) -> "Scenario":
     return scenario if seed is None else replace(scenario, seeds=(seed,))
 
 
-def _tell(scenario: "Scenario", outcomes: "Mapping[str, Outcome]") -> None:
-    """Every class table, then one table to compare."""
+def _run_all(scenarios: "Mapping[str, Scenario]", *, quiet: bool) -> "dict[str, Outcome]":
+    """Run the scenario and its variants; unless `quiet` say of each what came of it as soon as that is known."""
     from gridsched.cli import scenario as files  # noqa: PLC0415 - it imports the simulator
-    from sim.whatif import report  # noqa: PLC0415 - found lazily, see the module's docstring
+    from sim.whatif import report, runs  # noqa: PLC0415 - found lazily, see the module's docstring
 
-    seeds = f"seed {scenario.seeds[0]}" if len(scenario.seeds) == 1 else f"mean of {len(scenario.seeds)} seeds"
-    print(f"{scenario.seconds:g} s of virtual time, {seeds}", end="\n\n")
+    base = scenarios[BASE]
     usual = files.policy_run("usual", Settings()).settings
-    said = {policy.name: _differences(policy.settings, usual) for policy in scenario.policies}
-    for name, outcome in outcomes.items():
-        if len(outcomes) > 1:
-            print(f"=== {name}", end="\n\n")
-        print(*report.lines(outcome, said), sep="\n")
-    print("compared:", *report.comparison(outcomes), sep="\n")
+    said = {policy.name: _differences(policy.settings, usual) for policy in base.policies}
+    if not quiet:
+        seeds = f"seed {base.seeds[0]}" if len(base.seeds) == 1 else f"mean of {len(base.seeds)} seeds"
+        print(f"{base.seconds:g} s of virtual time, {seeds}", end="\n\n", flush=True)
+    outcomes = {}
+    for name, each in scenarios.items():
+        outcomes[name] = runs.run(each)
+        if not quiet:
+            heading = (f"=== {name}", "") if len(scenarios) > 1 else ()
+            print(*heading, *report.lines(outcomes[name], said), sep="\n", flush=True)
+    return outcomes
 
 
 def _differences(settings: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:

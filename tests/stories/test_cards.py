@@ -55,8 +55,8 @@ def test_low_work_shares_a_card_with_low_work_before_it_shares_one_with_people()
 
 
 def test_a_model_that_people_wait_for_counts_before_it_has_served_them() -> None:
-    """While the chat's model still loads on the first card, low work that may be relieved there goes to the second, though
-    both hold one model."""
+    """While the chat's model still loads on the first card, low work that may be relieved there goes to the second,
+    though both hold one model."""
     world = rig(load_seconds=5.0, chat_seconds=20.0)
     world.submit("chat", CHAT)
     world.submit("small", BACKGROUND)
