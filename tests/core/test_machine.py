@@ -6,11 +6,12 @@ end it heals everything and lets time pass: every job must have ended (liveness)
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gridsched.core.commands import (
     AbortStep,
@@ -33,6 +34,7 @@ from gridsched.core.events import (
     Event,
     Failure,
     FailureCause,
+    FamiliesChanged,
     GrantReturned,
     InstanceExited,
     InstanceReady,
@@ -49,9 +51,9 @@ from gridsched.core.events import (
 )
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
-from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
-from gridsched.core.model import DeviceSpec
-from gridsched.core.policy import Policy, QueueLimits
+from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, Outcome, OutcomeKind, Quality
+from gridsched.core.model import DeviceSpec, FamilySpec, Variant
+from gridsched.core.policy import Eviction, Policy, QueueLimits
 from gridsched.core.scheduler import Scheduler
 from tests.stories.world import BACKGROUND, BATCH, CHAT, DIED, DONE, GB, model, option, spanning, ticks
 
@@ -68,17 +70,34 @@ MODELS = (
 LOW = QueueLimits(max_length=30, max_wait_seconds=600.0)
 POLICY = Policy(queues={CHAT: QueueLimits(max_length=20, max_wait_seconds=900.0), BACKGROUND: LOW, BATCH: LOW})
 CRASH = Failure(FailureCause.CRASHED, "it died", ("boom",))
-names = st.sampled_from([spec.name for spec in MODELS])
+FAMILY = FamilySpec(
+    ModelName("family"),
+    (
+        Variant(ModelName("big"), Quality.PREFERRED, frozenset((Medium.IMAGE,))),
+        Variant(ModelName("ladder"), Quality.BALANCED, frozenset((Medium.IMAGE,))),
+        Variant(ModelName("short"), Quality.COMPACT),
+    ),
+)
+POLICIES = (
+    POLICY,
+    replace(POLICY, background_pause=True, abort_after_seconds=0.0),
+    replace(POLICY, hot_yield_after_seconds=20.0, eviction=Eviction.LRU, interactive_turn_seconds=0.0),
+    replace(POLICY, background_max_starvation_seconds=0.0, batch_max_starvation_seconds=0.0, relief_slots=1),
+    replace(POLICY, hot_window_seconds=1.0, min_residency_seconds=0.0, abort_after_seconds=5.0, background_share=1.0),
+)
+"""The defaults, and every switch turned some other way at least once."""
+
+names = st.sampled_from([*(spec.name for spec in MODELS), FAMILY.name])
 picks = st.integers(0, 1000)
 
 
 class Machine(RuleBasedStateMachine):
     """The world outside. Each collection holds what the protocol allows to happen to its members."""
 
-    policy = POLICY
-
     def __init__(self) -> None:
         super().__init__()
+        self.policy = POLICY
+        self.cards = dict(CARDS)
         self.scheduler = Scheduler(self.policy, check_invariants=True)
         self.now = 0.0
         self.timer_at: float | None = None
@@ -93,8 +112,19 @@ class Machine(RuleBasedStateMachine):
         self.answered: set[GrantId] = set()
         self.aborting: list[GrantId] = []
         self.last_job = 0
-        self.tell(DevicesChanged(tuple(DeviceSpec(DeviceName(name), size * GB) for name, size in CARDS.items())))
+        self.tell_devices()
         self.tell(ModelsChanged(MODELS))
+        self.tell(FamiliesChanged((FAMILY,)))
+
+    def tell_devices(self) -> None:
+        """Those that are there."""
+        self.tell(DevicesChanged(tuple(DeviceSpec(DeviceName(name), size * GB) for name, size in self.cards.items())))
+
+    @initialize(policy=st.sampled_from(POLICIES))
+    def begin(self, policy: Policy) -> None:
+        """One of the ways in which a person may have set it up."""
+        self.policy = policy
+        self.tell(PolicyChanged(policy))
 
     def tell(self, event: Event) -> None:
         """One event now, and what the commands mean outside."""
@@ -140,15 +170,30 @@ class Machine(RuleBasedStateMachine):
         steps=st.sampled_from((1, 1, 3)),
         flag=st.sampled_from((None, None, "warm_only", "no_evict")),
         key=st.sampled_from(("", "", "a", "b")),
+        max_wait=st.sampled_from((None, None, 3.0, 30.0)),
+        quality=st.sampled_from((None, Quality.BALANCED)),
+        media=st.sampled_from((NO_MEDIA, NO_MEDIA, frozenset((Medium.IMAGE,)))),
     )
-    def submit(self, name: ModelName, job_class: JobClass, steps: int, flag: str | None, key: str) -> None:
-        """A client asks."""
+    def submit(
+        self,
+        name: ModelName,
+        job_class: JobClass,
+        steps: int,
+        flag: str | None,
+        key: str,
+        max_wait: float | None,
+        quality: Quality | None,
+        media: frozenset[Medium],
+    ) -> None:
+        """A client asks. What it says of quality and media counts for a family only."""
         self.last_job += 1
         kind = JobKind.EMBEDDINGS if steps > 1 else JobKind.CHAT
         job_id = JobId(self.last_job)
         self.open.add(job_id)
-        flags = {"warm_only": flag == "warm_only", "no_evict": flag == "no_evict"}
-        job = Job(job_id, name, job_class, kind, steps, key=key, **flags)
+        flags: dict[str, Any] = {"warm_only": flag == "warm_only", "no_evict": flag == "no_evict"}
+        if name == FAMILY.name and kind is JobKind.CHAT:
+            flags |= {"quality": quality, "media": media}
+        job = Job(job_id, name, job_class, kind, steps, max_wait, key=key, **flags)
         self.tell(JobSubmitted(job))
 
     @precondition(lambda self: self.open)
@@ -268,10 +313,29 @@ class Machine(RuleBasedStateMachine):
     def read(self, name: str, outside: int, noise: float) -> None:
         """A reading, with a game now and then, and models that take more or less than was thought."""
         device = DeviceName(name)
+        if device not in self.scheduler.state.ledger.books:
+            return
         page = self.scheduler.state.ledger.books[device].reservations
         held = tuple((each, int(page[each].estimate_bytes * noise)) for each in page if each in self.alive)
         used = outside * GB + sum(size for _, size in held)
         self.tell(DeviceRead(device, CARDS[name] * GB, used, held))
+
+    @rule(gone=st.sampled_from((None, *CARDS)))
+    def devices_change(self, gone: str | None) -> None:
+        """A card falls off the bus, or is back."""
+        self.cards = {name: size for name, size in CARDS.items() if name != gone}
+        self.tell_devices()
+
+    @rule(gone=st.sampled_from((None, None, *(spec.name for spec in MODELS))))
+    def configuration_changes(self, gone: ModelName | None) -> None:
+        """A model is taken out, or is back."""
+        self.tell(ModelsChanged(tuple(spec for spec in MODELS if spec.name != gone)))
+
+    @rule(policy=st.sampled_from(POLICIES))
+    def policy_changes(self, policy: Policy) -> None:
+        """Other figures from now on."""
+        self.policy = policy
+        self.tell(PolicyChanged(policy))
 
     @rule(seconds=st.sampled_from((0.1, 0.5, 2.0, 5.0, 40.0, 200.0)))
     def time_passes(self, seconds: float) -> None:
@@ -300,6 +364,8 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Heal the world: everything ends well from here on. Then every job must end."""
+        self.devices_change(None)
+        self.configuration_changes(None)
         for _ in range(400):
             if not self.open:
                 break
@@ -324,19 +390,11 @@ class Machine(RuleBasedStateMachine):
             self.read(name, 0, 1.0)
 
 
-class PausingMachine(Machine):
-    """The same with low work that stands still and is taken away for chats (S10, S11)."""
-
-    policy = replace(POLICY, background_pause=True, abort_after_seconds=0.0)
-
-
 EXPLORING = settings.get_current_profile_name() == "explore"
 """Whether this is not the suite but a search (`make explore`), which takes its figures from its profile."""
 
 Machine.TestCase.settings = settings(
-    settings() if EXPLORING else settings(max_examples=60, stateful_step_count=60),
+    settings() if EXPLORING else settings(max_examples=120, stateful_step_count=60),
     suppress_health_check=list(HealthCheck),
 )
-PausingMachine.TestCase.settings = Machine.TestCase.settings
 TestAnyOrderOfEvents = pytest.mark.slow(Machine.TestCase)
-TestAnyOrderOfEventsWithPauses = pytest.mark.slow(PausingMachine.TestCase)
