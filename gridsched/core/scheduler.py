@@ -130,8 +130,13 @@ class Scheduler:
             self._let_time_take_effect()
         if state.touched or state.replan_due or state.turns_changed:
             self._settle()
-        if state.entered:
+        while state.entered:
             self._remember_deadlines()
+            if state.deadlines.next_at() > state.now:
+                break
+            # S9: somebody may not wait at all, or no longer under a new policy.
+            self._let_time_take_effect()
+            self._settle()
         wake_at = self._next_wake()
         if self._steps_are_watched:
             wake_at = min(wake_at, aborts.review(state), pause.review(state))

@@ -3,7 +3,7 @@
 import pytest
 
 from gridsched.core.commands import GrantStep, Log, LogEvent, RejectionCode
-from gridsched.core.events import GrantReturned, SlotSettled
+from gridsched.core.events import GrantReturned, PolicyChanged, SlotSettled
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.policy import Policy, QueueLimits
 from tests.stories.world import BACKGROUND, BATCH, CHAT, World, model, option, spanning
@@ -377,6 +377,34 @@ def test_S9_the_longest_wait_ends_at_its_moment() -> None:
     assert rejection.detail["busy_models"] == ["m"]
     world.advance(3600.0)
     assert world.waits(chat)
+
+
+def test_S9_who_may_not_wait_at_all_is_granted_or_refused_in_the_step_of_its_arrival() -> None:
+    """A longest wait of 0: one finds a slot, the next is told at once, and no timer is set for it."""
+    world = World((model("m", option(4, 1)),))
+    world.warm("m")
+    first = world.submit("m", max_wait=0.0)
+    assert world.granted_at(first) == world.now
+    second = world.submit("m", max_wait=0.0)
+    refused = world.rejection(second)
+    assert refused is not None
+    assert refused.code is RejectionCode.QUEUE_TIMEOUT
+    assert world.timer_at is None
+
+
+def test_S9_a_shorter_longest_wait_holds_at_once_for_those_who_have_waited_longer() -> None:
+    """The configuration is changed: whoever has waited too long by it is told in that step."""
+    world = World((model("m", option(4, 1)),))
+    world.warm("m")
+    world.submit("m")
+    late = world.submit("m")
+    world.advance(60.0)
+    fresh = world.submit("m")
+    limits = {**Policy().queues, CHAT: QueueLimits(max_wait_seconds=30.0)}
+    world.tell(PolicyChanged(Policy(queues=limits)))
+    assert world.rejection(late) is not None
+    assert world.waits(fresh)
+    assert world.timer_at == world.now + 30.0
 
 
 def test_S9_a_request_may_carry_its_own_longest_wait() -> None:
