@@ -64,7 +64,7 @@ def replan(state: State) -> None:
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
-    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(plans) or state.keys.stale
+    state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(state, plans) or state.keys.stale
     refusing.refuse(state)
     state.plan_wake_at = min(state.plan_wake_at, pins.next_at(state), leases.next_at(state))
 
@@ -334,10 +334,13 @@ def _somebody_lost_its_model(state: State) -> bool:
     return any(model.unplaced() and not model.removed for model in lost)
 
 
-def _low_slot_went(plans: list[Plan]) -> bool:
-    """L6: a low load has begun. Other low plans let their victims be, and what they waited for matters no more."""
-    low = [plan for plan in plans if not plan.want.chat]
-    return len(low) > 1 and any(plan.want.model.plan is not plan for plan in low)
+def _low_slot_went(state: State, plans: list[Plan]) -> bool:
+    """L6: a low load has begun. Other low plans let their victims be, and what any low load waited for matters no
+    more."""
+    if not any(not plan.want.chat and plan.want.model.plan is not plan for plan in plans):
+        return False
+    wants = (model.want for model in state.wanted_models().values() if model.unplaced())
+    return any(want is not None and not want.chat for want in wants)
 
 
 def _abort_orphaned_loads(state: State) -> None:
