@@ -82,8 +82,17 @@ def inv_3_ledger_mirrors_instances(state: State) -> None:
 
 
 def inv_4_single_flight(state: State) -> None:
-    """S6c, P1: at most one instance of a model starts, serves or drains."""
-    here = Counter(item.model.spec.name for item in state.instances.values() if item.state in HERE)
+    """S6c, P1, R9: at most one instance of a model starts, serves or drains; beside one that serves a successor may
+    start."""
+    moving = [model.successor for model in state.models.values() if model.successor is not None]
+    for item in moving:
+        old = item.model.instance
+        if item.state is not InstanceState.STARTING or old is None or old.state is not InstanceState.READY:
+            broken(state, 4, f"instance {item.id} is to take the place of none that serves", instance=item.id)
+    moves = {item.id for item in moving}
+    here = Counter(
+        item.model.spec.name for item in state.instances.values() if item.state in HERE and item.id not in moves
+    )
     for name, count in here.items():
         if count > 1:
             broken(state, 4, f"{name} has {count} instances")
@@ -202,7 +211,11 @@ def inv_10_turns(state: State) -> None:
 
 def inv_11_loads(state: State) -> None:
     """L6: one low load at a time, one interactive beside it."""
-    starting = [item for item in state.instances.values() if item.state is InstanceState.STARTING]
+    starting = [
+        item
+        for item in state.instances.values()
+        if item.state is InstanceState.STARTING and item.model.successor is not item
+    ]
     low = sum(1 for item in starting if item.cause_class != JobClass.INTERACTIVE)
     if low > 1 or len(starting) - low > 1:
         broken(state, 11, f"{low} low and {len(starting) - low} interactive loads at once")

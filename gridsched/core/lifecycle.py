@@ -20,7 +20,10 @@ from gridsched.core.errors import InvariantViolation
 from gridsched.core.events import DeviceRead, Failure, FailureCause
 from gridsched.core.ids import InstanceId
 from gridsched.core.instance import InstanceState
+from gridsched.core.job import JobClass
+from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Plan
+from gridsched.core.queues import JobRecord
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import INSTANCE_MOVES, InstanceMove, moved
@@ -44,32 +47,38 @@ def _move(state: State, instance: Instance, move: InstanceMove) -> None:
 
 
 def start(state: State, plan: Plan) -> None:
-    """Begin a load: the memory is reserved in this very decision (L1)."""
-    model = plan.want.model
-    state.last_instance += 1
-    instance_id = InstanceId(state.last_instance)
-    state.ledger.reserve(instance_id, plan.option)
-    modes = tuple(state.mode_of(device) for device in plan.option.devices)
+    """Begin a planned load."""
     want = plan.want
-    instance = Instance(instance_id, model, plan.option, modes, want.job, want.load_class, state.now, since=state.now)
-    instance.last_used_at = state.now
+    model = want.model
+    rule = "S5" if plan.relief else "S5b" if want.lifted else "L1"
+    instance = spawn(state, model, plan.option, want.job, want.load_class, rule)
     if want.guest is not None:
         instance.hot_until = model.yielded_until
-    state.instances[instance_id] = instance
     model.instance = instance
     model.plan = model.obstacle = None
-    state.touch(model)
     if want.job is not None:
         state.keys.load_begins(want.job.job.key, state.now)
-    if plan.want.lifted:
-        for mode in modes:
+    if want.lifted:
+        for mode in instance.modes:
             mode.batch_lifted_at = state.now
-    rule = "S5" if plan.relief else "S5b" if plan.want.lifted else "L1"
+
+
+def spawn(
+    state: State, model: ModelState, option: LaunchOption, cause: JobRecord | None, load_class: JobClass, rule: str
+) -> Instance:
+    """A new process: its memory is reserved in this very decision (L1)."""
+    state.last_instance += 1
+    instance_id = InstanceId(state.last_instance)
+    state.ledger.reserve(instance_id, option)
+    modes = tuple(state.mode_of(device) for device in option.devices)
+    instance = Instance(instance_id, model, option, modes, cause, load_class, state.now, since=state.now)
+    instance.last_used_at = state.now
+    state.instances[instance_id] = instance
+    state.touch(model)
     needs = {str(device): held_bytes for device, held_bytes in state.ledger.bytes_of(instance_id).items()}
-    state.say_of_instance(
-        LogEvent.LOAD, instance, rule, bytes=needs, ctx=plan.option.ctx_size, parallel=plan.option.parallel
-    )
-    state.out.append(StartInstance(instance_id, model.spec.name, plan.option))
+    state.say_of_instance(LogEvent.LOAD, instance, rule, bytes=needs, ctx=option.ctx_size, parallel=option.parallel)
+    state.out.append(StartInstance(instance_id, model.spec.name, option))
+    return instance
 
 
 def became_ready(state: State, instance: Instance) -> None:
@@ -90,8 +99,7 @@ def became_ready(state: State, instance: Instance) -> None:
     state.out.append(KeepLoadTime(instance.model.spec.name, instance.option.key, load_seconds))
     if instance.model.errand is not None:
         errands.fulfil(state, instance)
-    if state.unplaced or state.groups or instance.model.removed:
-        state.replan_due = True
+    state.replan_due = True
 
 
 # --- going ------------------------------------------------------------------------------------------------------
@@ -198,9 +206,12 @@ def _may_choose_again(plan: Plan) -> bool:
 
 def _leaves(state: State, instance: Instance) -> None:
     model = instance.model
+    if instance not in model.leaving:
+        model.leaving.append(instance)
     if model.instance is instance:
         model.instance = None
-        model.leaving.append(instance)
+    elif model.successor is instance:
+        model.successor = None
     state.ledger.going(instance.id, state.now)
     state.replan_due = True
 
@@ -210,7 +221,7 @@ def _leaves(state: State, instance: Instance) -> None:
 
 def exited(state: State, instance: Instance, failure: Failure | None) -> None:
     """The process is verified gone, told to or not. Its memory counts as being freed until that is verified too."""
-    was = instance.state
+    was, moves = instance.state, instance.model.successor is instance
     _move(state, instance, InstanceMove.EXIT)
     instance.exited = True
     _leaves(state, instance)
@@ -223,6 +234,8 @@ def exited(state: State, instance: Instance, failure: Failure | None) -> None:
     _learn(state, instance, failure)
     instance.failure = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request")
     model = instance.model
+    if moves:  # the one that it was to replace serves on (R9)
+        return
     if was is InstanceState.STARTING:
         _failed(state, model, instance.failure)
     elif not instance.served:
@@ -323,5 +336,6 @@ def device_read(state: State, event: DeviceRead) -> None:
             state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
     moved_bytes = book.free_bytes != free_before
     waits = any(plan.waits[0] == "L3" for plan in state.plans)
-    if book.pressure or state.pressed or ((state.unplaced or state.groups) and (moved_bytes or waits)):
+    waits = waits or state.move_waits
+    if book.pressure or state.pressed or ((state.unplaced or state.groups or state.movable) and (moved_bytes or waits)):
         state.replan_due = True

@@ -15,6 +15,7 @@ from gridsched.core import (
     lifecycle,
     pins,
     pressure,
+    rebalance,
     refusing,
     waiting,
     yielding,
@@ -53,6 +54,7 @@ def replan(state: State) -> None:
     if state.pins:
         pins.tend(state)
     _abort_orphaned_loads(state)
+    rebalance.give_up(state)
     plans = _make_plans(state)
     _undo_needless_drains(state, plans)
     for plan in plans:
@@ -67,6 +69,7 @@ def replan(state: State) -> None:
     state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(state, plans) or state.keys.stale
     refusing.refuse(state)
     state.plan_wake_at = min(state.plan_wake_at, pins.next_at(state), leases.next_at(state))
+    rebalance.look(state)
 
 
 # --- making plans -----------------------------------------------------------------------------------------------
@@ -216,7 +219,7 @@ class _LoadSlots:
         self.taken: dict[bool, str] = {}
         self._busy: Obstacle | None = None
         for instance in state.instances.values():
-            if instance.state is InstanceState.STARTING:
+            if instance.state is InstanceState.STARTING and instance.model.successor is not instance:
                 self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
 
     @staticmethod
@@ -348,6 +351,8 @@ def _abort_orphaned_loads(state: State) -> None:
     for instance in list(state.instances.values()):
         model = instance.model
         if instance.state is not InstanceState.STARTING or model.pinned or model.errand is not None:
+            continue
+        if model.successor is instance:
             continue
         queue = model.queue
         half = instance.started_at + state.load_seconds(instance.model, instance.option) / 2

@@ -5,20 +5,21 @@ the one that serves; when it is ready and the old one is still idle they change 
 stopped. Must never have anybody wait: a move is given up for any job of its model and for any load that is waited for,
 it evicts nobody, and it begins only while nothing loads.
 
-It looks at the machine at the end of a planning, which every change of residency or memory brings about, and when time
-has made a model idle for long enough that it found busy or fresh then. No change, no look.
+It looks at the machine at the end of a planning, which every change of residency brings about, and one of memory where
+something may move; and at the moment in which a model that may move has been idle for long enough. Else never.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from math import inf
 
-from gridsched.core import lifecycle
+from gridsched.core import admission, leases, lifecycle
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Needs
 from gridsched.core.model import LaunchOption
-from gridsched.core.residency import READY, Instance, ModelState
+from gridsched.core.residency import READY, Instance
 from gridsched.core.state import State
 
 IDLE_SECONDS = 300.0
@@ -32,13 +33,15 @@ def give_up(state: State) -> None:
     """Abort the moves that would have anybody wait, or whose model is not idle any more."""
     for model in list(state.moving.values()):
         successor, old = model.successor, model.instance
-        if successor is None:
+        if successor is None:  # it has ended by itself
+            del state.moving[model.name]
             continue
         idle = old is not None and old.state is READY and not old.grants and not model.queue.count
         waited_for = any(other.unplaced() for other in state.wanted_models().values())
         crowded = any(device in state.pressed for device in successor.devices)
         if model.removed or not idle or waited_for or crowded:
-            lifecycle.stop(state, successor, "R9", "its model is needed where it is, or its place by others")
+            del state.moving[model.name]
+            lifecycle.stop(state, successor, "R9", f"{model.name} stays where it is: there is work to be done")
 
 
 def arrived(state: State, successor: Instance) -> None:
@@ -46,7 +49,8 @@ def arrived(state: State, successor: Instance) -> None:
     model = successor.model
     old = model.instance
     if old is None or old.state is not READY or old.grants or model.queue.count:
-        return  # it is given up at the planning that is due
+        state.replan_due = True  # which gives it up
+        return
     del state.moving[model.name]
     model.instance, model.successor = successor, None
     successor.hot_until, successor.last_used_at = old.hot_until, old.last_used_at
@@ -54,24 +58,72 @@ def arrived(state: State, successor: Instance) -> None:
 
 
 def look(state: State) -> None:
-    """Begin a move, if one can be made now; else say when time could make one possible."""
-    if state.unplaced or state.moving or state.pressed:
-        return
-    crowd = Counter(device for book in state.ledger.books.values() for device in [book.spec.name] * len(book.reservations))
-    loads = any(item.state is InstanceState.STARTING for item in state.instances.values())
-    look_at = inf
-    found: list[tuple[float, str, Instance, LaunchOption, Needs]] = []
+    """Begin a move if one can be made now, and note which models time or memory may let move later."""
+    state.movable = state.move_waits = False
+    crowd = Counter(
+        name for name, book in state.ledger.books.items() for item in book.reservations.values() if not item.going
+    )
+    due: list[tuple[float, Instance]] = []
     for instance in state.instances.values():
-        may_at = _may_move_at(state, instance, crowd)
-        target = _target(state, instance, crowd) if may_at < inf else None
-        if target is None:
+        movable_from = _movable_from(state, instance, crowd)
+        if movable_from != instance.movable_from:
+            instance.movable_from = movable_from
+            state.touch(instance.model)
+        if instance.movable_from == inf:
             continue
-        if may_at > state.now or loads:
-            look_at = min(look_at, max(may_at, state.now + IDLE_SECONDS) if loads else may_at)
-        else:
-            seconds = state.load_seconds(instance.model, instance.option)
-            found.append((seconds, instance.model.name, instance, *target))
-    if found:
-        _, _, instance, option, needs = min(found, key=lambda each: each[:2])
-        _begin(state, instance, option, needs)
-    state.plan_wake_at = min(state.plan_wake_at, look_at)
+        state.movable = True
+        if movable_at(instance) <= state.now:
+            due.append((state.load_seconds(instance.model, instance.option), instance))
+    if state.unplaced or state.moving or state.pressed or not due or _something_loads(state):
+        return
+    for _, instance in sorted(due, key=lambda each: (each[0], each[1].id)):
+        for option, needs in _targets(state, instance, crowd):
+            if state.ledger.fits(needs) and _begin(state, instance, option, needs):
+                return
+
+
+def movable_at(instance: Instance) -> float:
+    """When an instance may be moved, if nothing happens meanwhile; inf while it works or is waited for."""
+    if instance.grants or instance.model.queue.count:
+        return inf
+    return max(instance.movable_from, instance.last_used_at + IDLE_SECONDS)
+
+
+def _movable_from(state: State, instance: Instance, crowd: Counter[DeviceName]) -> float:
+    """From when an instance may be moved, be it idle or not: inf where it shares no device or cannot be elsewhere."""
+    model = instance.model
+    shared = any(crowd[device] > 1 for device in instance.devices)
+    if not shared or instance.state is not READY or model.instance is not instance or model.removed:
+        return inf
+    if not any(_targets(state, instance, crowd)):
+        return inf
+    return model.moved_at + PAUSE_SECONDS
+
+
+def _targets(state: State, instance: Instance, crowd: Counter[DeviceName]) -> Iterator[tuple[LaunchOption, Needs]]:
+    """The launches at the same settings on devices where nobody else is."""
+    for option, needs in admission.usable_rungs(state.ledger, instance.model):
+        alike = (option.ctx_size, option.parallel, option.flags) == _settings(instance.option)
+        if alike and not any(crowd[device] for device in option.devices) and leases.bar(state, option) is None:
+            yield option, needs
+
+
+def _settings(option: LaunchOption) -> tuple[int, int, tuple[str, ...]]:
+    return option.ctx_size, option.parallel, option.flags
+
+
+def _something_loads(state: State) -> bool:
+    return any(item.state is InstanceState.STARTING for item in state.instances.values())
+
+
+def _begin(state: State, instance: Instance, option: LaunchOption, needs: Needs) -> bool:
+    """New before old. False where the device itself says that the memory is not free yet (L3)."""
+    if not state.ledger.really_free(needs):
+        state.move_waits = True
+        return False
+    model = instance.model
+    model.moved_at = state.now
+    instance.movable_from = state.now + PAUSE_SECONDS
+    model.successor = lifecycle.spawn(state, model, option, None, JobClass.BATCH, "R9")
+    state.moving[model.name] = model
+    return True

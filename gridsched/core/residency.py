@@ -58,7 +58,7 @@ class Instance:
     of it asked for (R6).
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
-    `drain_until` is when its drain should be over (A6).
+    `drain_until` is when its drain should be over (A6), `movable_from` from when it may be moved, busy or not (R9).
     `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
     `relief_at` and `wake_at` are when time alone could give it a relief turn, and change anything about it; refreshed
     whenever its slots, its queue or a mode changes.
@@ -92,6 +92,7 @@ class Instance:
     release_by: float = inf
     settle_by: float = inf
     drain_until: float = -inf
+    movable_from: float = inf
     paused: bool = False
     paused_at: float = -inf
     awake_until: float = -inf
@@ -168,7 +169,8 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class ModelState:
-    """One model. `instance` is the one that is starting, ready or draining: there is never a second (S6c, P1).
+    """One model. `instance` is the one that is starting, ready or draining; there is never a second but a `successor`
+    (S6c, P1).
 
     `leaving` are those that stop, or whose memory is not back. `held` are the devices that its waiting chats hold (S4).
     `want`, `plan` and `obstacle` come from the last planning, exactly one of the last two where a job waits for a load,
@@ -178,7 +180,8 @@ class ModelState:
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
     `failure`: back-off (L6d); `pin_retry_at` is when its pin tries again (R7). `pace` is how long its steps take, `use`
     how much it is used and by whom (R5). `yielded_until` is until when it was hot when it last yielded to low work
-    (R1).
+    (R1). `successor` is a second process that is being loaded elsewhere to take the place of `instance`, and `moved_at`
+    when the last such move began (R9).
     """
 
     spec: ModelSpec
@@ -203,6 +206,8 @@ class ModelState:
     pace: Pace = field(default_factory=Pace)
     use: Use = field(default_factory=Use)
     yielded_until: float = -inf
+    successor: Instance | None = None
+    moved_at: float = -inf
     name: ModelName = field(init=False)
 
     def __post_init__(self) -> None:

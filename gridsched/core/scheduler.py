@@ -26,6 +26,7 @@ from gridsched.core import (
     persons,
     pins,
     planning,
+    rebalance,
     relief,
     serving,
     views,
@@ -290,6 +291,8 @@ class Scheduler:
                 lifecycle.give_up_for_lost(state, instance)
             if _idle_until(instance) <= now:
                 lifecycle.stop(state, instance, "R6", "idle")
+            elif rebalance.movable_at(instance) <= now:
+                state.replan_due = True
         if state.plan_wake_at <= now or (state.groups and families.next_at(state) <= now):
             state.replan_due = True
 
@@ -441,6 +444,8 @@ class Scheduler:
     def _instance_ready(self, event: InstanceReady) -> None:
         instance = self._instance(event.instance_id)
         self._lawfully(lifecycle.became_ready, instance)
+        if instance.model.successor is instance:
+            rebalance.arrived(self._state, instance)
 
     def _instance_exited(self, event: InstanceExited) -> None:
         instance = self._instance(event.instance_id)
@@ -563,6 +568,8 @@ def _refresh(state: State, instance: Instance) -> None:
         if not instance.chats and state.now < instance.hot_until < instance.wake_at:
             # The slot that is kept for chats comes free when it cools (S6).
             instance.wake_at = instance.hot_until
+    if instance.movable_from != inf and state.now < (may_move_at := rebalance.movable_at(instance)) < instance.wake_at:
+        instance.wake_at = may_move_at
     if instance.settle_by != inf:
         instance.wake_at = min(instance.wake_at, instance.settle_by)
 

@@ -42,15 +42,16 @@ class State:
     the last planning: whether a job waits for a load, whose changes could alter its plan, and when time alone could;
     `low_plans_matter`, that one of them is low and a load slot is free for it, so that a change of mode could alter
     it. `pressed` are the devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
-    those of late (R4a).
+    those of late (R4a). `moving` are the models with a successor, `movable` says that one may be moved some day,
+    `move_waits` that one only waits for a device to say that its memory is free (R9).
     """
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
-        "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key", "loads",
-        "low_plans_matter", "models", "modes", "now", "out", "pictures", "pins", "plan_wake_at", "plans", "policy",
-        "pressed", "replan_due", "server", "story", "touched", "turns_changed", "unplaced", "waiting_models", "wake_at",
-        "watched",
+        "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key",
+        "loads", "low_plans_matter", "models", "modes", "movable", "move_waits", "moving", "now", "out", "pictures",
+        "pins", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server", "story", "touched",
+        "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -69,6 +70,9 @@ class State:
         self.counts = tuple(ClassCounts() for _ in CLASSES)
         self.load_seconds_by_key: dict[str, float] = {}
         self.loads = Loads()
+        self.moving: dict[ModelName, ModelState] = {}
+        self.movable = False
+        self.move_waits = False
         self.story = Story()
         self.waiting_models: dict[ModelName, ModelState] = {}
         self.errands: dict[ModelName, ModelState] = {}

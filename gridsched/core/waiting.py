@@ -28,6 +28,8 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
     state.waiting_models[model.name] = model
     state.entered.append(record)
     state.touched[model.name] = model
+    if model.successor is not None:
+        state.replan_due = True  # its move is given up (R9)
     instance = model.instance
     if instance is not None and instance.state is READY:
         return
