@@ -37,6 +37,10 @@ disk."""
 FREE_AGAIN_PART = 10
 """L6a: a launch that ran out of memory is tried again when a tenth more is free than was then."""
 
+SHORT_TIMES = 2
+"""L6a: with this many times its need free it was not what was planned that was lacking: a moment's allocation, another
+program's burst, a card that lies. A guess, far beyond what any estimate is wrong by."""
+
 GROWTH_LIMIT = 1.25
 """L6b: how much more than the larger of estimate and first measurement a process may come to hold before it is
 restarted. What an engine's pools take with use stays under a tenth of a launch; a quarter is a leak, and the place of a
@@ -311,7 +315,8 @@ class Ledger:
 
     def note_shortage(self, instance_id: InstanceId, option: LaunchOption, *, on_host: bool) -> Shortage | None:
         """L6a: a launch ran out of memory. Where it spans devices the failure does not say which of them was short: it
-        is put down to the one that had least to spare. None where host memory is not planned.
+        is put down to the one that had least to spare. None where host memory is not planned, or
+        far more was free than it needs: that teaches nothing about the next load.
 
         To be called while its reservation stands. What was free is the less of what was believed and what was read,
         because the program that took the memory may have come between two readings.
@@ -321,7 +326,9 @@ class Ledger:
         if not needs:
             return None
         found = [(Shortage(name, self._could_have(instance_id, self.books[name])), need) for name, need in needs]
-        short, _ = min(found, key=lambda each: each[0].free_bytes - each[1])
+        short, need_bytes = min(found, key=lambda each: each[0].free_bytes - each[1])
+        if short.free_bytes >= SHORT_TIMES * need_bytes:
+            return None
         self.shortages[option.key] = short
         return short
 

@@ -58,9 +58,9 @@ def test_L6a_a_measurement_that_ran_out_of_memory_is_discarded_on_disk_too() -> 
 
 def test_L6a_a_process_that_runs_out_of_memory_while_it_serves_teaches_the_same() -> None:
     """It is begun anew at once only where more is free than it had."""
-    world = World((model("a", option(6)), model("m", option(4))))
+    world = World((model("a", option(7)), model("m", option(5))))
     world.warm("a", "m")
-    world.read(12.0, {"a": 6, "m": 4})
+    world.read(14.0, {"a": 7, "m": 5})
     world.dies(world.instance("m"), OOM)
     world.advance(20.0)
     job = world.submit("m")
@@ -112,6 +112,16 @@ def test_A11_a_program_that_came_between_two_readings_is_counted() -> None:
     world.advance(1.0)
     short = [log.figures["free_bytes"] for _, log in world.logged(LogEvent.PRESSURE) if log.rule == "L6a"]
     assert short == [8 * GB]
+
+
+def test_L6a_running_out_with_far_more_free_than_it_needs_teaches_nothing() -> None:
+    """A small pin dies of another program's burst on a card with much free: it is back at once, beside the rest."""
+    world = World((model("small", option(1), pinned=True), model("other", option(9))))
+    world.warm("other", job_class=BACKGROUND)
+    world.read(10.0, {"small": 1.0, "other": 9.0})
+    world.dies(world.instance("small"), OOM)
+    world.advance(11.0)
+    assert (world.state("small"), world.state("other")) == ("ready", "ready")
 
 
 def test_L6a_a_launch_over_two_cards_is_short_where_it_had_least_to_spare() -> None:
