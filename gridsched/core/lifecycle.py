@@ -133,7 +133,7 @@ def restart(state: State, instance: Instance, rule: str) -> None:
 def force(state: State, instance: Instance) -> None:
     """R2's one exception, on a person's word: with the steps that are in flight. They end when the process has."""
     instance.forced = True
-    stop(state, instance, "R2", f"forced with {len(instance.grants)} steps in flight", forced=True)
+    stop(state, instance, "R2", "a person unloads it by force", forced=True, steps=len(instance.grants))
 
 
 def retire(state: State, instance: Instance, rule: str, reason: str) -> None:

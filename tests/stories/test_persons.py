@@ -167,7 +167,7 @@ def test_R2_a_forced_unload_stops_with_steps_in_flight_and_says_so() -> None:
     fresh, told = world.submit("m"), world.submit("m")
     request = world.unload("m", force=True)
     said = [log for at, log in world.logged(LogEvent.STOP) if at == world.now]
-    assert [(log.rule, log.figures["why"]) for log in said] == [("R2", "forced with 2 steps in flight")]
+    assert [(log.rule, log.figures["forced"], log.figures["steps"]) for log in said] == [("R2", True, 2)]
     assert any(isinstance(command, StopInstance) for command in world.last)
     world.step_ends(fresh, DIED)
     world.finish(told, DIED)
