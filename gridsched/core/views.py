@@ -170,6 +170,10 @@ def _keepers(state: State, model: ModelState, now: float) -> tuple[Keeper, ...]:
         book = state.ledger.books.get(device)
         if book is None:
             continue
+        lease = state.leases.get(device)
+        if lease is not None:
+            found.append(Keeper(None, device, book.usable_bytes, (f"leased to {lease.owner}",)))
+            continue
         for instance_id, item in book.reservations.items():
             instance = state.instances[instance_id]
             why = ("lost",) if item.lost else _why_it_stays(instance, now)

@@ -36,7 +36,8 @@ def running(view: RunningView) -> str:
 
 def keeper(one: Keeper) -> str:
     """Who keeps memory, how much of it, and why it is not simply free: `gemma4-12b 8.3 GiB hot, busy`."""
-    return f"{one.model or 'programs outside'} {one.bytes / 2**30:.1f} GiB {', '.join(one.why)}".rstrip()
+    who = one.model or (one.device if one.why else "programs outside")
+    return f"{who} {one.bytes / 2**30:.1f} GiB {', '.join(one.why)}".rstrip()
 
 
 def duration(seconds: float) -> str:

@@ -216,3 +216,14 @@ def test_S9b_relief_is_foretold_in_the_turns_of_the_keys() -> None:
     world.advance(15)
     assert [world.granted_at(job) for job in jobs] == pytest.approx(foretold)
     assert foretold == sorted(foretold)
+
+
+def test_S9b_a_leased_device_is_named_with_whom_it_is_leased_to() -> None:
+    """What was there has gone, so the lease alone keeps the card; it is no program that somebody could close."""
+    world = World((model("m", option(6, 1)),))
+    world.lease(owner="training")
+    low = world.submit("m", BACKGROUND)
+    view = view_of(world, low)
+    assert [(one.model, one.device, one.why) for one in view.keepers] == [(None, "gpu0", ("leased to training",))]
+    assert "memory: gpu0 14.9 GiB leased to training" in words.sentence(view)
+    assert view.estimate_seconds is None
