@@ -215,6 +215,7 @@ class LlamaEngine:
     async def _obey_stop(self, life: _Life, child: Child) -> None:
         await life.stop_asked.wait()
         child.signal(signal.SIGTERM)
+        child.signal(signal.SIGCONT)  # one that stands still (S10) hears the other only then
         await trio.sleep(self._stop_grace_seconds)
         life.killed = True
         child.signal(signal.SIGKILL)

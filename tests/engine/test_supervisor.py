@@ -250,6 +250,47 @@ async def test_cancelled_it_ends_the_process_first(bench: Bench) -> None:
     assert start_ticks(pid) is None
 
 
+def process_state(pid: int) -> str:
+    """The kernel's letter for it: T stands still."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+
+
+async def test_S10_a_process_stands_still_and_goes_on(bench: Bench) -> None:
+    """It answers again; asked twice, or of what is not there, either is harmless."""
+    async with bench.running(bench.launch()):
+        pid = bench.engine.processes()[ONE]
+        bench.engine.pause(ONE)
+        bench.engine.pause(ONE)
+        while process_state(pid) != "T":
+            await trio.lowlevel.checkpoint()
+        bench.engine.resume(ONE)
+        bench.engine.resume(ONE)
+        assert await bench.upstream.busy_slots(ONE) == 0
+        bench.engine.pause(InstanceId(99))
+        bench.engine.resume(InstanceId(99))
+
+
+@pytest.mark.parametrize("how", ["stopped", "cancelled"])
+async def test_S10_a_process_that_stands_still_ends_as_soon_as_any(bench: Bench, how: str) -> None:
+    """Whoever ends it continues it: the signal is heard, and no grace has to pass."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
+            await bench.wait_for(InstanceReady)
+            pid = bench.engine.processes()[ONE]
+            bench.engine.pause(ONE)
+            while process_state(pid) != "T":
+                await trio.lowlevel.checkpoint()
+            began = trio.current_time()
+            if how == "stopped":
+                bench.engine.stop(ONE)
+            else:
+                nursery.cancel_scope.cancel()
+    assert trio.current_time() - began < 5.0
+    assert bench.exit().failure is None
+    assert start_ticks(pid) is None
+
+
 async def test_B17_megabytes_of_output_hold_nothing_up(bench: Bench) -> None:
     """They are read while it starts; the file and the tail stay bounded."""
     flood = bench.launch(print_bytes=6_000_000, print_raw_hex="fffe0a" + "2e" * 20_000 + "0a")

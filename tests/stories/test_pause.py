@@ -128,6 +128,18 @@ def test_S5a_paused_time_is_no_part_of_a_turn() -> None:
     assert world.granted_at(second) == ended_at + 1.0
 
 
+def test_S5a_nor_of_a_turn_whose_end_has_crossed_the_pause() -> None:
+    """The step's answer was whole when its process was told to stand, and is heard of a second later: nothing ran."""
+    world = beside(low_slots=1)
+    world.submit("chat")
+    first, second = world.submit("low", BACKGROUND), world.submit("low", BACKGROUND)
+    world.advance(3.0)
+    assert pauses(world)[-1] == (world.now, "pause")
+    world.advance(1.0)
+    world.finish(first)
+    assert world.granted_at(second) == world.now
+
+
 def test_S10_a_chat_for_the_same_process_continues_it_before_its_grant() -> None:
     """The low process has a free slot and a chat wants it: continue, then the grant."""
     world = beside()
@@ -208,6 +220,34 @@ def test_S10_a_drain_continues_it_before_anything_else_happens_to_it() -> None:
     assert world.state("low") == "draining"
     assert pauses(world)[-1] == (world.now, "resume")
     world.finish(job)
+    told = [item for _, item in world.heard if isinstance(item, ResumeInstance | StopInstance)]
+    assert [type(item) for item in told if item.instance_id == stands] == [ResumeInstance, StopInstance]
+
+
+def test_R8_a_lease_continues_it() -> None:
+    """Somebody wants the whole card: the low process drains, so it runs, until its step has ended."""
+    world = beside()
+    job = world.submit("low", BACKGROUND)
+    world.submit("chat")
+    stands = world.instance("low")
+    world.lease("gpu0")
+    assert world.state("low") == "draining"
+    world.advance(1.0)
+    world.finish(job)
+    told = [item for _, item in world.heard if isinstance(item, PauseInstance | ResumeInstance | StopInstance)]
+    assert [type(item) for item in told if item.instance_id == stands] == [PauseInstance, ResumeInstance, StopInstance]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_R2_a_persons_unload_continues_it(force: bool) -> None:
+    """Its step ends first, or with force is cut off; either way it goes on before it is stopped."""
+    world = beside()
+    job = world.submit("low", BACKGROUND)
+    world.submit("chat")
+    stands = world.instance("low")
+    world.unload("low", force=force)
+    if not force:
+        world.finish(job)
     told = [item for _, item in world.heard if isinstance(item, ResumeInstance | StopInstance)]
     assert [type(item) for item in told if item.instance_id == stands] == [ResumeInstance, StopInstance]
 

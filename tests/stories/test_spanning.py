@@ -75,6 +75,17 @@ def test_B5_what_is_reserved_is_reserved_for_the_longest_starved_only() -> None:
     assert world.granted_at(wide) == world.now
 
 
+def test_B5_the_second_longest_starved_reserves_nothing() -> None:
+    """Two wide jobs lack the middle card; the older keeps the first card free for itself, the younger not the third."""
+    world = cards("yz", {"s0": 1.0, "s2": 1.0})
+    world.submit("s1", BACKGROUND)
+    world.advance(3.0)
+    wide = [world.submit(name, BACKGROUND) for name in ("y", "z")]
+    smalls = [world.submit(name, BACKGROUND) for name in ("s0", "s2")]
+    world.advance(3.0)
+    assert [world.waits(job) for job in (*wide, *smalls)] == [True, True, True, False]
+
+
 def test_B5_a_wide_job_that_leaves_gives_back_what_it_had_reserved() -> None:
     """Its client goes: the small one has the turn in that step."""
     world = cards("y", {})
