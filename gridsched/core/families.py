@@ -200,7 +200,7 @@ def _for_chat(state: State, group: Group, first: JobRecord, models: list[ModelSt
     """The one that people use already, however small; else the best that can be made resident."""
     for model in models:
         instance = _resident(state, model, chat=True)
-        if instance is not None and _used_by_people(state, instance):
+        if instance is not None and (_used_by_people(state, instance) or _loaded_for(group, instance)):
             return model
     for model in models:
         if _resident(state, model, chat=True) or _reaches(state, group, model, first, evict=True):
@@ -215,12 +215,22 @@ def _used_by_people(state: State, instance: Instance) -> bool:
     )
 
 
+def _loaded_for(group: Group, instance: Instance) -> bool:
+    """R4: whether it was loaded for one of the group, which it serves before anything better is thought of."""
+    cause = instance.cause
+    return cause is not None and cause.job.id in group.waiting
+
+
 def _for_low(state: State, group: Group, first: JobRecord, models: list[ModelState]) -> ModelState | None:
-    """The best that disturbs nobody; once it is starved, what nobody uses may go for it. Last the model that people
-    chat with now: there it has the turns of the starved (S5), or its slots when they have ended."""
+    """What was loaded for it, else the best that disturbs nobody; once it is starved, what nobody uses may go for it.
+    Last the model that people chat with now: there it has the turns of the starved (S5), or its slots when they have
+    ended."""
     gentle_at = first.place + state.policy.background_max_starvation_seconds
     if gentle_at > state.now:
         group.next_at = min(group.next_at, gentle_at)
+    own = _resident(state, group.model, chat=False) if group.model in models else None
+    if own is not None and _loaded_for(group, own) and not _is_the_chats(state, group, own):
+        return group.model
     for evict in (False, True) if gentle_at <= state.now else (False,):
         for model in models:
             instance = _resident(state, model, chat=False)

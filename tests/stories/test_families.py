@@ -451,6 +451,22 @@ def test_R10_a_variant_that_a_group_has_left_is_loaded_for_the_next_who_wants_it
     assert served_by(told, low) == SMALL
 
 
+@pytest.mark.parametrize("job_class", [CHAT, BACKGROUND])
+def test_R4_a_variant_that_was_loaded_for_a_job_serves_it(job_class: JobClass) -> None:
+    """Memory for a better one comes free meanwhile: the load that is under way is not for nothing."""
+    pinned = model("pin", option(13.0), pinned=True)
+    told = world(pinned)
+    serve(told, "pin", BACKGROUND)
+    job_id = ask(told, job_class)
+    told.advance(5.0)
+    assert told.state(SMALL) == "starting"
+    told.tell(ModelsChanged(tuple(model(name, option(size)) for name, size in SIZES.items())))
+    told.advance(6.0)
+    assert told.stops("pin")
+    assert served_by(told, job_id) == SMALL
+    assert not told.loads(BIG)
+
+
 # --- configuration ----------------------------------------------------------------------------------------------
 
 
