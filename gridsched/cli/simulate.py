@@ -27,7 +27,10 @@ BASE = "as given"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("scenario", type=a_path, metavar="SCENARIO", help="a file, or the name of one that is shipped")
+    from sim.whatif import SHIPPED  # noqa: PLC0415 - found lazily, see the module's docstring
+
+    shipped = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+    parser.add_argument("scenario", type=a_path, metavar="SCENARIO", help=f"a file, or one that is shipped: {shipped}")
     parser.add_argument("--config", type=a_path, metavar="FILE", help="one more policy: the scheduler's figures of it")
     parser.add_argument("--seed", type=int, metavar="N", help="run this seed alone, not the scenario's")
     parser.add_argument("--json", action="store_true", help="the figures as one JSON object")

@@ -35,7 +35,11 @@ def as_json(outcome: Outcome) -> dict[str, object]:
 
 
 def _figures(result: Result) -> dict[str, object]:
-    return {"classes": {name: asdict(row) for name, row in result.classes.items()}, **asdict(result.figures)}
+    return {
+        "classes": {name: asdict(row) for name, row in result.classes.items()},
+        **asdict(result.figures),
+        "refusals": result.refusals,
+    }
 
 
 def lines(outcome: Outcome, changed: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -66,6 +70,8 @@ def _did(outcome: Outcome, policy: PolicyRun) -> Iterator[str]:
     kept = outcome.kept(policy.name)
     if kept is not None and outcome.alone is not None:
         yield f"  low work gets {kept:.0%} of the answers that it gets without them"
+    for code, sentence in result.refusals.items():
+        yield f"  refused, {code}: {sentence}"
     waiting = {name: row.unanswered for name, row in result.classes.items() if not row.requests and row.unanswered}
     if waiting:
         yield f"  nobody was answered: {', '.join(waiting)}"

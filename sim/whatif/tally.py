@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from gridsched.core.commands import Command, Log, LogEvent, StartInstance
+from gridsched.core.commands import Command, Log, LogEvent, RejectJob, StartInstance
 from gridsched.core.ids import ModelName
 
 
@@ -55,10 +55,11 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run, or the mean of runs."""
+    """A run, or the mean of runs. `refusals`: the first sentence of each kind of refusal."""
 
     classes: dict[str, Row]
     figures: Figures
+    refusals: dict[str, str] = field(default_factory=dict)
 
     def answered(self, *rows: str) -> float:
         """Requests of some rows that got their answer."""
@@ -72,6 +73,7 @@ class Tally:
 
     counting: bool = False
     requests: list[Request] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _loaded: set[ModelName] = field(default_factory=set)
 
@@ -85,6 +87,8 @@ class Tally:
                 self._loaded.add(command.model)
             elif isinstance(command, Log):
                 self._saw_line(command)
+            elif isinstance(command, RejectJob):
+                self.refusals.setdefault(command.rejection.code.value, command.rejection.message)
 
     def _saw_line(self, line: Log) -> None:
         match line.event:
@@ -112,7 +116,7 @@ class Tally:
         classes = {
             name: _row([one for one in self.requests if one.row == name], unanswered.count(name)) for name in rows
         }
-        return Result(classes, Figures(**counts, busy_share=busy_share))
+        return Result(classes, Figures(**counts, busy_share=busy_share), self.refusals)
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
@@ -142,7 +146,8 @@ def mean(results: Sequence[Result]) -> Result:
     """The mean of runs of one policy, figure by figure; a figure that some runs lack is the mean of the others."""
     names = results[0].classes
     classes = {name: Row(**_means([each.classes[name] for each in results])) for name in names}
-    return Result(classes, Figures(**_means([each.figures for each in results])))
+    refusals = {code: sentence for each in reversed(results) for code, sentence in each.refusals.items()}
+    return Result(classes, Figures(**_means([each.figures for each in results])), refusals)
 
 
 def _means(records: Sequence[Row] | Sequence[Figures]) -> dict[str, Any]:  # Any: counts are numbers, times may be None

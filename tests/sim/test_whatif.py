@@ -252,6 +252,18 @@ def test_who_is_never_answered_is_counted() -> None:
     assert row.requests < 30, "only before the first chat"
 
 
+def test_who_is_refused_is_told_why() -> None:
+    """A chat's model beside a pinned one that leaves no room: errors among the requests, and the sentence."""
+    text = TWO_MODELS.replace("class: background, count: 1, model: one", "class: interactive, count: 1, model: one")
+    scenario = files.parse(
+        text.replace("cost: 0}\nclients", "cost: 0, pinned: true, loaded: true}\nclients"), "two.yaml"
+    )
+    result = Run(scenario, scenario.policies[0], 1).play()
+    assert result.classes["interactive"].errors == result.classes["interactive"].requests > 0
+    assert list(result.refusals) == ["insufficient_vram"]
+    assert result.answered("background") > 10
+
+
 # --- what is printed ------------------------------------------------------------------------------------------------
 
 
