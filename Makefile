@@ -13,7 +13,7 @@ help:
 	@echo "make lint           ruff, formatting, floors"
 	@echo "make types          mypy, strict"
 	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour)"
-	@echo "make explore        random orders of events for the scheduler, other ones each time (about ten minutes)"
+	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
 	@echo "make bench          how fast the core and the header reader are here"
 	@echo "make clean          remove .venv and everything made by the above"
 
@@ -47,7 +47,7 @@ sim: .venv/.test
 	$(BIN)/python -m sim --seeds 1-10000 --events 300
 
 explore: .venv/.test
-	$(BIN)/pytest tests/core/test_machine.py --hypothesis-profile explore
+	$(BIN)/pytest tests/core/test_machine.py tests/runtime/test_races.py --hypothesis-profile explore
 
 bench: .venv/.test
 	$(BIN)/python -m sim.bench

@@ -127,6 +127,7 @@ class SimulatedEngine:
         self._living: dict[InstanceId, _Process] = {}
         self._logs: dict[InstanceId, deque[str]] = {}
         self._planned: dict[ModelName, Faults] = {}
+        self._stopped_ahead: set[InstanceId] = set()
         self._spawned = 0
         self._answers = 0
         self.overfilled = 0
@@ -153,6 +154,11 @@ class SimulatedEngine:
 
     async def run(self, instance_id: InstanceId, launch: Launch, post: Post) -> None:
         """One process's whole life; see the port."""
+        if instance_id in self._stopped_ahead:
+            self._stopped_ahead.remove(instance_id)
+            self._logs[instance_id] = deque()
+            post(InstanceExited(instance_id))
+            return
         self._spawned += 1
         faults = self._planned.get(launch.model, Faults())
         process = _Process(instance_id, FIRST_PID + self._spawned, launch, faults)
@@ -170,9 +176,11 @@ class SimulatedEngine:
             post(InstanceExited(instance_id, failure))
 
     def stop(self, instance_id: InstanceId) -> None:
-        """Ask a process to end."""
+        """Ask a process to end. One whose task has not had its first turn yet never starts."""
         if process := self._living.get(instance_id):
             process.stop_asked.set()
+        elif instance_id not in self._logs:
+            self._stopped_ahead.add(instance_id)
 
     def pause(self, instance_id: InstanceId) -> None:
         """Let a process stand still (S10)."""

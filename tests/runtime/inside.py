@@ -104,7 +104,7 @@ class Inside:
         while True:
             free = min(self.world.monitor.free_bytes(info.spec.name) for info in self.world.monitor.devices())
             self.least_free_bytes = min(self.least_free_bytes, free)
-            await trio.sleep(0.1)
+            await trio.sleep(0.5)
 
     def _posted(self, event: Event) -> None:
         match event:

@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.core.events import JobAbandoned, JobSubmitted
 from gridsched.core.ids import JobId
 from tests.runtime.inside import BACKGROUND, BIG, LEFT, MIDDLE, Inside, Sink, inside
 
@@ -26,6 +27,18 @@ async def test_S8_while_its_model_loads(autojump_clock: MockClock) -> None:
         await server.until("stop", rule="S6c")
         await server.until("released")
         assert list(server.closed.values()) == [["abandoned"]]
+        await served_soon(server)
+
+
+async def test_S6c_in_the_tick_in_which_its_load_begins(autojump_clock: MockClock) -> None:
+    """The process is told to go before its task has had a turn: it never starts, and its memory is free."""
+    async with inside(autojump_clock) as server:
+        job = server.job(BIG)
+        server.runtime.post(JobSubmitted(job))
+        server.runtime.post(JobAbandoned(job.id))
+        await server.until("released")
+        assert server.logged("load")[0][0] == server.logged("exit")[0][0]
+        assert not server.world.engine.processes()
         await served_soon(server)
 
 
