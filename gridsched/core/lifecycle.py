@@ -200,8 +200,9 @@ def _changes_plans(state: State, instance: Instance) -> bool:
 
 
 def _may_choose_again(plan: Plan) -> bool:
-    """R5: idle goes before busy, so that a plan whose victims still work would rather have one that does not."""
-    return any(victim.grants for victim in plan.victims)
+    """R5: idle goes before busy and before a load under way, so that a plan whose victims still work would rather have
+    one that does not."""
+    return any(victim.grants or victim.state is InstanceState.STARTING for victim in plan.victims)
 
 
 def _leaves(state: State, instance: Instance) -> None:

@@ -93,7 +93,7 @@ def _make_plans(state: State) -> list[Plan]:
         waiting.hold_devices(model)
     for want in (want for want in wants if not want.chat):
         _add_plan_unless(state, want, draft, slots, plans, slots.low_is_taken())
-    state.low_plans_matter = slots.low_is_taken() is None and any(not want.chat for want in wants)
+    state.low_plans_matter = not slots.low_begun and any(not want.chat for want in wants)
     state.plans = plans
     return plans
 
@@ -144,7 +144,8 @@ def _add_plan_unless(
     if barred is None or want.model.queue.no_evict:
         _add_plan(state, want, draft, slots, plans)
     else:
-        want.model.want, want.model.obstacle = want, barred
+        model = want.model
+        model.want, model.obstacle, model.next_at = want, barred, want.next_at
 
 
 def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:
@@ -221,6 +222,7 @@ class _LoadSlots:
         for instance in state.instances.values():
             if instance.state is InstanceState.STARTING and instance.model.successor is not instance:
                 self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
+        self.low_begun = False in self.taken
 
     @staticmethod
     def is_far_ahead(plans: list[Plan]) -> Obstacle | None:

@@ -354,8 +354,8 @@ class Machine(RuleBasedStateMachine):
         if self.timer_at is None or until < self.timer_at:
             self.now = until
             commands = self.scheduler.step(PolicyChanged(self.policy), self.now)
-            assert [command.event for command in commands if isinstance(command, Log)] == [LogEvent.CONFIG]
-            assert len(commands) == 1
+            others = [one for one in commands if not (isinstance(one, Log) and one.event is LogEvent.CONFIG)]
+            assert not others, others
 
     @invariant()
     def the_scheduler_knows_the_same_jobs(self) -> None:
