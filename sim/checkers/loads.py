@@ -74,7 +74,9 @@ class Loads(Checker):
         chats = (note for note in book.waiting() if not note.low and not note.job.warm_only)
         missing = (note for note in chats if note.model in book.models and book.instance_of(note.model) is None)
         note = min(missing, key=lambda one: (one.arrived_at, one.job.id), default=None)
-        if note is None or self._keys_compete():
+        if (
+            note is None or self._keys_compete() or note.model in book.starved_models
+        ):  # whose need has been raised (L6a)
             return
         spec = book.models[note.model]
         taken = book.need_of(start.option)

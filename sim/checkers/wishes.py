@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import AnswerRequest, GrantStep, StartInstance
 from gridsched.core.events import LeaseAsked, LoadAsked, UnloadAsked
+from gridsched.core.ids import DeviceName, ModelName
 from sim.checkers.checker import Checker
 from sim.checkers.notes import WishNote
 
@@ -63,3 +64,20 @@ class Wishes(Checker):
             self.broken("liveness", f"{note.wish} is never answered")
         for device in book.leases:
             self.broken("liveness", f"the lease of {device} never ends")
+        pinned = [name for name in book.models if book.pinned(name)]
+        if book.draining or not all(self._has_room(device, pinned) for device in book.devices):
+            return
+        for name in pinned:
+            # One that ran out of memory is believed to need more than it had, however much that was (L6a).
+            if book.open_instance(name) is None and name not in book.starved_models:
+                self.broken("liveness", f"{name} is pinned, has room, and is not loaded")
+
+    def _has_room(self, device: DeviceName, pinned: list[ModelName]) -> bool:
+        """Whether all pins would fit on a device whatever rung of each is there, with a tenth to spare for what was
+        measured or learnt from running out of memory."""
+        book, spec = self.book, self.book.devices[device]
+        most = [
+            max((book.need_of(option).get(device, 0) for option in book.models[name].options), default=0)
+            for name in pinned
+        ]
+        return sum(most) * 11 // 10 <= spec.total_bytes - spec.headroom_bytes
