@@ -16,6 +16,7 @@ from sim.workload import Scenario
 
 POLL_SECONDS = 1.0
 QUIET_POLL_SECONDS = 15.0  # when nobody asks any more and time alone is waited for
+IDLE_POLL_SECONDS = 1800.0  # when a day is waited for
 BETWEEN_CALLS_SECONDS = 0.3
 Held = dict[DeviceName, int]
 

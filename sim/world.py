@@ -32,7 +32,7 @@ from gridsched.core.events import (
     TimerFired,
 )
 from gridsched.core.model import ModelSpec
-from sim.cards import QUIET_POLL_SECONDS, Cards
+from sim.cards import IDLE_POLL_SECONDS, QUIET_POLL_SECONDS, Cards
 from sim.clients import Clients
 from sim.faults import FaultPlan
 from sim.moments import Act, Moments
@@ -41,6 +41,7 @@ from sim.processes import Processes
 from sim.workload import Scenario, chance, generator
 
 REST_SECONDS = 120.0  # after the last job: long enough for every slot to be let go of, and for what hangs to be stopped
+LONGEST_WAIT_SECONDS = 25 * 3600.0  # S9: low work is sent away after a day
 PATIENCE_SECONDS = 1500.0  # longer than the longest back-off, for jobs to end and for pins to be back
 
 
@@ -110,12 +111,13 @@ class World:
         self.cards.poll_seconds = QUIET_POLL_SECONDS
         if self.scenario.drain:
             self.moments.post(DrainBegan())
-        limit = self.now + patience_seconds
-        self._play(lambda: self.now > limit or not self.clients.seats)
+        self._wait_for(patience_seconds, lambda: not self.clients.seats)
+        if self.clients.seats:  # who waits for what pins keep away is sent away when the longest wait is over
+            self.cards.poll_seconds = IDLE_POLL_SECONDS
+            self._wait_for(LONGEST_WAIT_SECONDS, lambda: not self.clients.seats)
         rest = self.now + REST_SECONDS
         self._play(lambda: self.now > rest)
-        limit = self.now + patience_seconds
-        self._play(lambda: self.now > limit or self._all_is_back())
+        self._wait_for(patience_seconds, self._all_is_back)
 
     def _begin(self) -> None:
         post = self.moments.post
@@ -141,6 +143,11 @@ class World:
 
     def _play(self, done: Callable[[], bool]) -> None:
         self.moments.play(lambda: self._stop_early() or done())
+
+    def _wait_for(self, seconds: float, done: Callable[[], bool]) -> None:
+        """Wait for something, but not for longer."""
+        limit = self.moments.now + seconds
+        self._play(lambda: self.moments.now > limit or done())
 
     def _heal(self) -> None:
         """Nothing goes wrong from now on, and what went wrong is put right."""

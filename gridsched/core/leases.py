@@ -30,6 +30,7 @@ def asked(state: State, event: LeaseAsked) -> None:
     lease = Lease(event.device, event.owner, event.request, event.seconds)
     state.leases[event.device] = lease
     _say(state, lease)
+    advance(state)  # at once: the plans that are dissolved would give slots there to whoever they kept waiting
     state.replan_due = True
 
 

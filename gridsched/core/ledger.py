@@ -122,13 +122,14 @@ class DeviceBook:
         return not self.believed and now < self.last_stop_at + FREEZE_SECONDS
 
     def untouched_bytes(self) -> int:
-        """What living instances have reserved and, as far as was read, not yet taken up (L3)."""
+        """What instances have reserved and, as far as was read, not yet taken up (L3). Of one that goes this is what it
+        may have taken since the last reading: all of a load that is aborted before it was seen."""
         total = 0
         for item in self.reservations.values():
-            if item.going:
+            if item.lost:
                 continue
             if item.held_bytes is not None:
-                total += max(0, item.bytes - item.held_bytes)
+                total += 0 if item.going else max(0, item.bytes - item.held_bytes)
             elif item.settled_at > self.read_at:
                 total += item.bytes
         return total

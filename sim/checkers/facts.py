@@ -227,6 +227,8 @@ class Facts:
             if one.chats:
                 return f"a chat runs on {one.model} there"
             line = self.lines.get(one.model)
+            if self.wishes or self.leases:  # it may drain for a person, and then who waits for it holds nothing
+                continue
             if line is not None and line.chats and not self.condemned(one):
                 for note in line.jobs.values():
                     if not note.low and not note.job.warm_only:

@@ -37,7 +37,7 @@ class Memory(Checker):
             read = DeviceRead(device, spec.total_bytes, 0)
         here = [one for one in self.book.instances.values() if device in one.devices]
         reserved = sum(self._least(one, device) for one in here)
-        ours = sum(max(one.held.get(device, 0), one.needs(device) if one.state == "exited" else 0) for one in here)
+        ours = sum(self._ours(one, device) for one in here)
         frozen = self.book.read_at.get(device, LONG_AGO) < self.book.stop_at.get(device, LONG_AGO) + FREEZE_SECONDS
         external = 0 if frozen else max(0, read.used_bytes - ours)
         usable = read.total_bytes - spec.headroom_bytes - external
@@ -49,9 +49,18 @@ class Memory(Checker):
         if need > free:
             self.broken("L3", f"{command.model} needs {need} on {device}, {free} are free and not promised")
 
+    @staticmethod
+    def _ours(one: InstanceNote, device: DeviceName) -> int:
+        """What of a device's used bytes is believed to be a process's: all that it may take where it is gone, or was
+        not read the last time."""
+        held = one.held.get(device, 0)
+        read = held and device not in one.unread and one.state != "exited"
+        return held if read else max(held, one.needs(device))
+
     def _untaken(self, one: InstanceNote, device: DeviceName) -> int:
-        """What a living process is sure to take yet: nothing where it was ready and could not be read."""
-        if one.state == "exited":
+        """What a process is sure to take yet, or to have taken since the last reading: nothing where it was ready
+        and could not be read, or goes and was read."""
+        if one.state == "exited" or (one.state == "stopping" and device in one.held):
             return 0
         if device in one.unread and LONG_AGO < one.ready_at <= self.book.read_at.get(device, LONG_AGO):
             return 0

@@ -26,7 +26,7 @@ class Stops(Checker):
             return
         name = f"instance {one.id} of {one.model}"
         pinned = self.book.pinned(one.model)
-        wanting = list(self.book.wanting(one.model))
+        wanting = one.model in self.book.lines  # of those who named a family nobody can see at which variant they wait
         if not wanting and (self.book.has_grown(one) or self._has_moved(one) or (self._is_idle(one) and not pinned)):
             return
         claimants = self._claimants(one)
@@ -93,7 +93,7 @@ class Stops(Checker):
             self.broken("R1", f"{name} is hot and stopped for low work")
         began_for = JobClass.BATCH if one.for_class is None else one.for_class
         higher = any(note.job_class < began_for for note in claimants)
-        wanting = one.model in book.lines  # of those who named a family nobody can see at which variant they are aimed
+        wanting = one.model in book.lines
         young = book.now - one.ready_at < book.policy.min_residency_seconds - CLOSE
         pin = began_for is JobClass.BATCH and self._errands(one)  # which competes as background
         if young and wanting and claimants and not higher and began_for.is_low and one.ready_at > LONG_AGO and not pin:

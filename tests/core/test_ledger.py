@@ -133,3 +133,21 @@ def test_readings_of_a_device_that_is_not_planned_are_ignored() -> None:
     book = ledger()
     book.read(DeviceRead(DeviceName("gpu9"), 1, 1), 0.0)
     assert set(book.books) == {GPU}
+
+
+def test_L3_a_load_that_is_aborted_before_it_was_seen_may_have_taken_all_that_it_reserved() -> None:
+    """Until its memory is verified back, or lost, nothing begins that needs those bytes; one that was read is in what
+    is used already."""
+    book = ledger(headroom=0)
+    book.read(DeviceRead(GPU, 100, 30), 1.0)
+    book.read(DeviceRead(GPU, 100, 0), 20.0)
+    book.reserve(ONE, launch(60))
+    book.going(ONE, 21.0)
+    assert not book.really_free(((GPU, 41),))
+    assert book.really_free(((GPU, 40),))
+    book.read(DeviceRead(GPU, 100, 30, ((ONE, 30),)), 22.0)
+    assert book.really_free(((GPU, 70),))
+    book.read(DeviceRead(GPU, 100, 30), 23.0)
+    assert not book.really_free(((GPU, 70),))
+    book.lose(ONE)
+    assert book.really_free(((GPU, 70),))

@@ -286,3 +286,19 @@ def test_R8_memory_that_never_comes_back_is_said_and_not_waited_for() -> None:
     answer = world.answer(request)
     assert answer is not None
     assert answer.detail["lost_bytes"] == 6 * GB
+
+
+def test_R8_a_lease_gives_nobody_a_slot_whom_an_older_plan_kept_waiting() -> None:
+    """A chat's plan drains the card's model for a larger one, low work waits; the lease dissolves the plan, and nothing
+    new begins there all the same."""
+    world = World((model("m", option(8, 2)), model("large", option(12))))
+    world.warm("m", job_class=BACKGROUND)
+    first = world.submit("m", BACKGROUND)
+    world.submit("large")
+    late = world.submit("m", BACKGROUND)
+    assert world.state("m") == "draining"
+    request = world.lease()
+    assert world.waits(late)
+    world.finish(first)
+    world.advance(1.0)
+    assert world.done(request)
