@@ -55,6 +55,7 @@ def replan(state: State) -> None:
         pins.tend(state)
     _abort_orphaned_loads(state)
     rebalance.give_up(state)
+    _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     plans = _make_plans(state)
     _undo_needless_drains(state, plans)
     for plan in plans:
@@ -63,7 +64,6 @@ def replan(state: State) -> None:
     _begin_loads(state, plans)
     _watch_the_rest(state)
     pressure.relieve(state)
-    _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
     state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(state, plans) or state.keys.stale

@@ -246,3 +246,11 @@ def test_R7_a_pin_whose_step_dies_comes_back_for_its_job_and_for_itself() -> Non
     world.advance(11.0)
     assert len(world.grants(job)) == 2
     assert len(world.loads("p")) == 2
+
+
+def test_R7_a_pin_that_is_taken_out_of_the_configuration_frees_the_load_slot_in_the_same_step() -> None:
+    """Its load ends, and the next pin's begins at once, not when the memory of the first is back."""
+    world = World((model("gone", option(4), pinned=True), model("p", option(4), pinned=True)))
+    world.advance(5.0)
+    world.tell(ModelsChanged((model("p", option(4), pinned=True),)))
+    assert (world.stops("gone"), world.loads("p")) == ([5.0], [5.0])
