@@ -248,6 +248,8 @@ class _Forecast:
         instance = self._state.instances[turn.instance_id]
         rests = [_rest_seconds(entry, self._now) for entry in instance.grants.values() if entry.turn is turn]
         over_at = self._now + max(rests, default=0.0)
+        if over_at == inf:  # times a share of 1 it would be no number
+            return inf
         return over_at + (over_at - turn.began_at - turn.stood_seconds) * (1 / self._state.policy.background_share - 1)
 
     def _serve_low(self, lane: _Lane, held_until: float) -> None:

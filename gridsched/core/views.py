@@ -13,10 +13,9 @@ from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
-from gridsched.core.keys import in_turn
 from gridsched.core.ledger import DeviceBook
 from gridsched.core.placement import Obstacle
-from gridsched.core.queues import CLASSES, JobRecord
+from gridsched.core.queues import CLASSES, JobRecord, ModelQueue, Rank
 from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.snapshot import (
     DeviceView,
@@ -92,28 +91,29 @@ def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
 
 
 def _position(state: State, record: JobRecord) -> int:
-    own = state.models[record.model].queue
-    position = 1
-    for model in state.waiting_models.values():
-        queue = model.queue.by_class[record.job.job_class].values()
-        if model.queue is own and own.lines is not None:
-            position += sum(1 for other in queue if in_turn(other) < in_turn(record))
-        else:
-            position += sum(1 for _ in takewhile(lambda other: other.rank < record.rank, queue))
-    return position
+    queues = [model.queue for model in state.waiting_models.values()]
+    job_class = record.job.job_class
+    rank = _stands_at(state.models[record.model].queue, job_class)[record].rank
+    ahead = (takewhile(lambda other: other.rank < rank, queue.by_class[job_class].values()) for queue in queues)
+    return 1 + sum(1 for others in ahead for _ in others)
 
 
 def _positions(state: State, job_class: JobClass) -> dict[JobRecord, int]:
-    """The positions of all jobs of a class: by their places, and by their keys' turns among those of one model."""
-    models = state.waiting_models.values()
-    records = [item for model in models for item in model.queue.by_class[job_class].values()]
-    records.sort(key=lambda record: record.rank)
+    """The positions of all jobs of a class."""
+    queues = [model.queue for model in state.waiting_models.values()]
+    records = sorted((item for queue in queues for item in queue.by_class[job_class].values()), key=_rank)
     positions = {record: number for number, record in enumerate(records, 1)}
-    for queue in (model.queue for model in models if model.queue.lines is not None):
-        own = {record: number for number, record in enumerate(queue.by_class[job_class].values())}
-        for number, record in enumerate(queue.in_turn(job_class)):
-            positions[record] += number - own[record]
-    return positions
+    stands = {record: at for queue in queues for record, at in _stands_at(queue, job_class).items()}
+    return {record: positions[stands[record]] for record in records}
+
+
+def _stands_at(queue: ModelQueue, job_class: JobClass) -> Mapping[JobRecord, JobRecord]:
+    """Whose place each job has. Where keys take turns the first to be served stands where the oldest would."""
+    return dict(zip(queue.in_turn(job_class), queue.by_class[job_class].values(), strict=True))
+
+
+def _rank(record: JobRecord) -> Rank:
+    return record.rank
 
 
 def _all_waiting(state: State, now: float) -> tuple[WaitingView, ...]:

@@ -227,3 +227,17 @@ def test_S9b_a_leased_device_is_named_with_whom_it_is_leased_to() -> None:
     assert [(one.model, one.device, one.why) for one in view.keepers] == [(None, "gpu0", ("leased to training",))]
     assert "memory: gpu0 14.9 GiB leased to training" in words.sentence(view)
     assert view.estimate_seconds is None
+
+
+def test_S9b_a_turn_of_unknown_length_leaves_what_comes_after_it_untold() -> None:
+    """The first low step ever runs in a turn, with all the time for relief: nobody knows when the next may begin."""
+    world = World((model("c", option(6, 1)), model("l", option(6, 1))), policy=Policy(background_share=1.0))
+    world.warm("c")
+    world.load("l")
+    world.advance(20)
+    world.submit("c")
+    for _ in range(2):
+        low = world.submit("l", BACKGROUND)
+    world.advance(4)
+    assert world.running("l") == 1
+    assert view_of(world, low).estimate_seconds is None
