@@ -117,4 +117,4 @@ def _rest_seconds(entry: "GrantRecord", now: float) -> float:
     mean_seconds = entry.instance.model.pace.step_seconds(entry.record.job.job_class)
     if mean_seconds is None:
         mean_seconds = UNKNOWN_STEP_SECONDS
-    return abs(mean_seconds - (now - entry.granted_at))
+    return abs(mean_seconds - (now - entry.granted_at - entry.stood_seconds))
