@@ -15,6 +15,7 @@ EXPECTED = {
     RejectionCode.QUEUE_TIMEOUT: 503,
     RejectionCode.NOT_RESIDENT: 503,
     RejectionCode.MODEL_NOT_FOUND: 404,
+    RejectionCode.NOT_FOUND: 404,
     RejectionCode.MODEL_NOT_SUPPORTED: 400,
     RejectionCode.MODEL_FAILED: 503,
     RejectionCode.INSUFFICIENT_VRAM: 507,
