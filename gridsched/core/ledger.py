@@ -81,7 +81,7 @@ class Reservation:
 @dataclass(slots=True)
 class DeviceBook:
     """One device's page. `used_bytes` and `external_bytes` are 0 until it was read; `believed`: what others hold was
-    read since the last of ours went (L3)."""
+    read since the last of ours went (L3); `guessed`: it rests on a reading that may be older than the last release."""
 
     spec: DeviceSpec
     used_bytes: int = 0
@@ -90,6 +90,7 @@ class DeviceBook:
     last_stop_at: float = -inf
     frozen_readings: int = 0
     believed: bool = True
+    guessed: bool = False
     reservations: dict[InstanceId, Reservation] = field(default_factory=dict)
 
     @property
@@ -240,6 +241,7 @@ class Ledger:
             item = book.reservations.pop(instance_id, None)
             if item is not None and now >= book.last_stop_at + FREEZE_SECONDS:
                 _believe(book)
+                book.guessed = True
 
     def bytes_of(self, instance_id: InstanceId) -> Mapping[DeviceName, int]:
         """What an instance holds, by device."""
@@ -264,6 +266,7 @@ class Ledger:
             item.held_bytes = held.get(instance_id)
         book.used_bytes = event.used_bytes
         book.read_at = now
+        book.guessed = False
         if self._frozen(book, now):
             return
         _believe(book)

@@ -33,6 +33,8 @@ class Picture:
 def watch(state: State, book: DeviceBook) -> None:
     """Say when pressure begins, with its cause, and when it ends."""
     device = book.spec.name
+    if book.guessed:
+        return
     if not book.pressure:
         if device in state.pressed:
             state.pressed.discard(device)
@@ -69,7 +71,7 @@ def relieve(state: State) -> None:
     state.pressed.intersection_update(state.ledger.books)  # a device that is gone presses nobody
     for device in sorted(state.pressed):
         book = state.ledger.books[device]
-        if _is_being_freed(state, book):
+        if book.guessed or _is_being_freed(state, book):
             continue
         if book.frozen(state.now):
             state.plan_wake_at = min(state.plan_wake_at, book.last_stop_at + FREEZE_SECONDS)

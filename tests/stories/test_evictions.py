@@ -232,3 +232,33 @@ def test_R5_a_smaller_context_is_not_taken_because_its_victims_are_cheaper() -> 
     world.warm("dear", "cheap", job_class=BACKGROUND)
     world.submit("new")
     assert stopped(world, "dear", "cheap") == ["dear"]
+
+
+def test_R5_a_plan_that_waits_for_the_end_of_a_load_takes_a_model_that_has_become_idle_instead() -> None:
+    """The chat's only victim at first is a low load with a second to go, which is waited for; then another model's
+    step ends: that one goes in this step, and the load is finished for its own job."""
+    models = (model("busy", option(8)), model("loading", option(8), load=10.0), model("new", option(8)))
+    world = World(models, policy=NO_TURNS)
+    world.warm("busy", job_class=BACKGROUND)
+    step = world.submit("busy", BACKGROUND)
+    low = world.submit("loading", BACKGROUND)
+    world.advance(9.0)
+    world.submit("new")
+    assert stopped(world, "busy", "loading") == []
+    world.finish(step)
+    assert stopped(world, "busy", "loading") == ["busy"]
+    world.advance(60.0)
+    assert stopped(world, "busy", "loading") == ["busy"]
+    assert world.granted_at(low) is not None
+
+
+def test_R5_the_search_finds_a_sum_that_the_best_bargains_miss() -> None:
+    """10 GB are lacking. Taken by their value for money it would be the 9 GB, then the 10 GB, which then does alone for
+    13 s; the 9 and the 2 GB together cost less than 12."""
+    models = (
+        model("nine", option(9), load=9.0), model("ten", option(10), load=13.0), model("two", option(2), load=2.8)
+    )  # fmt: skip
+    world = World((*models, model("new", option(10.5))), {"gpu0": 21.5})
+    world.warm("nine", "ten", "two", job_class=BACKGROUND)
+    world.submit("new")
+    assert stopped(world, "nine", "ten", "two") == ["nine", "two"]

@@ -193,3 +193,17 @@ def test_R6a_a_device_under_pressure_that_is_gone_presses_nobody() -> None:
     world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu1"), 16 * GB),)))
     world.submit("a", BACKGROUND)
     assert world.state("a") == "starting"
+
+
+def test_R6a_a_stop_that_takes_long_is_waited_for_and_no_second_model_goes() -> None:
+    """The process needs 15 s to end, longer than readings are frozen: its memory counts as being freed all the same."""
+    world = four(pinned=True)
+    world.stop_seconds = 15.0
+    for _ in range(14):
+        world.read(18.0, HELD)
+        world.advance(1.0)
+    assert gone(world) == ["cheap"]
+    world.advance(2.0)
+    for _ in range(3):
+        world.read(14.0, {name: size for name, size in HELD.items() if name != "cheap"})
+    assert gone(world) == ["cheap"]
