@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gridsched.core.commands import (
     AbortStep,
+    AnswerRequest,
     ArmTimer,
     Command,
     Grant,
@@ -41,15 +42,20 @@ from gridsched.core.events import (
     JobAbandoned,
     JobEnded,
     JobSubmitted,
+    LeaseAsked,
+    LeaseReleased,
+    LoadAsked,
     MemoryReleased,
     ModelsChanged,
+    PinAsked,
     PolicyChanged,
     ProbeDue,
     SlotSettled,
     StepEnded,
     TimerFired,
+    UnloadAsked,
 )
-from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
+from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, Outcome, OutcomeKind, Quality
 from gridsched.core.model import DeviceSpec, FamilySpec, Variant
@@ -111,6 +117,9 @@ class Machine(RuleBasedStateMachine):
         self.standing: set[InstanceId] = set()
         self.answered: set[GrantId] = set()
         self.aborting: list[GrantId] = []
+        self.forced: set[InstanceId] = set()
+        self.wishes: set[RequestId] = set()
+        self.last_wish = 0
         self.last_job = 0
         self.tell_devices()
         self.tell(ModelsChanged(MODELS))
@@ -145,7 +154,8 @@ class Machine(RuleBasedStateMachine):
                 self.starting.append(instance_id)
                 self.alive.add(instance_id)
             case StopInstance(instance_id):
-                assert not any(grant.instance_id == instance_id for grant in self.grants.values())
+                busy = any(grant.instance_id == instance_id for grant in self.grants.values())
+                assert not busy or instance_id in self.forced
                 assert instance_id not in self.standing
                 self.told.add(instance_id)
             case PauseInstance(instance_id):
@@ -156,6 +166,8 @@ class Machine(RuleBasedStateMachine):
             case AbortStep(grant_id):
                 assert grant_id in self.grants.keys() - self.answered
                 self.aborting.append(grant_id)
+            case AnswerRequest(request):
+                self.wishes.remove(request)  # each is answered once
             case ArmTimer(at):
                 assert at is None or at > self.now
                 self.timer_at = at
@@ -265,6 +277,43 @@ class Machine(RuleBasedStateMachine):
         """The engine is done with a cancelled step."""
         self.tell(SlotSettled(self.unsettled.pop(0)))
 
+    # --- persons ------------------------------------------------------------------------------------------------
+
+    def wish(self) -> RequestId:
+        """The number of a new one."""
+        self.last_wish += 1
+        request = RequestId(self.last_wish)
+        self.wishes.add(request)
+        return request
+
+    @rule(name=names)
+    def a_person_loads(self, name: ModelName) -> None:
+        """By hand."""
+        self.tell(LoadAsked(self.wish(), name))
+
+    @rule(name=names, force=st.booleans())
+    def a_person_unloads(self, name: ModelName, force: bool) -> None:
+        """Gently or not: only force may stop a process that has a step in flight (R2)."""
+        model = self.scheduler.state.models.get(name)
+        if force and model is not None and model.instance is not None:
+            self.forced.add(model.instance.id)
+        self.tell(UnloadAsked(self.wish(), name, force))
+
+    @rule(name=names, pinned=st.booleans())
+    def a_person_pins(self, name: ModelName, pinned: bool) -> None:
+        """Or lets it go."""
+        self.tell(PinAsked(self.wish(), name, pinned))
+
+    @rule(name=st.sampled_from(list(CARDS)), seconds=st.sampled_from((None, 30.0)))
+    def a_device_is_leased(self, name: str, seconds: float | None) -> None:
+        """Somebody wants it whole."""
+        self.tell(LeaseAsked(self.wish(), DeviceName(name), "somebody", seconds))
+
+    @rule(name=st.sampled_from(list(CARDS)))
+    def a_lease_ends(self, name: str) -> None:
+        """It is given back, if there is one."""
+        self.tell(LeaseReleased(self.wish(), DeviceName(name)))
+
     # --- the engine ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.starting)
@@ -366,12 +415,17 @@ class Machine(RuleBasedStateMachine):
         """Heal the world: everything ends well from here on. Then every job must end."""
         self.devices_change(None)
         self.configuration_changes(None)
+        for name in CARDS:
+            self.a_lease_ends(name)
+        for spec in MODELS:
+            self.a_person_pins(spec.name, pinned=False)
         for _ in range(400):
-            if not self.open:
+            if not self.open and not self.wishes:
                 break
             self._heal()
             self.time_passes(5.0)
         assert not self.open, [self.scheduler.waiting(job_id, self.now) for job_id in self.open]
+        assert not self.wishes
         assert not any(item.state is InstanceState.DRAINING for item in self.scheduler.state.instances.values())
 
     def _heal(self) -> None:

@@ -1,7 +1,7 @@
 """Event sequences that broke an earlier draft of the rules about loads: who may take one away, join it or hold it."""
 
 from gridsched.core.commands import LogEvent, RejectionCode
-from gridsched.core.events import DevicesChanged, MemoryReleased
+from gridsched.core.events import DevicesChanged, Failure, FailureCause, MemoryReleased
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
 from gridsched.core.policy import Policy
@@ -168,3 +168,27 @@ def test_C13_low_work_of_two_models_that_just_miss_takes_turns() -> None:
     assert len(world.loads("small")) <= 2
     assert len(world.loads("smaller")) <= 2
     assert world.stops("chat") == []
+
+
+def test_C2_pressure_never_unloads_a_pinned_model_and_one_that_died_of_it_comes_back() -> None:
+    """A program outside takes more than there is, for minutes: the pinned model stays. When it dies of that it stays
+    down as long as its memory is not there, and is loaded again when the program has gone."""
+    world = World((model("pin", option(8), pinned=True), model("other", option(4))))
+    world.warm("pin", "other", job_class=BACKGROUND)
+    world.read(18.0, {"pin": 8.0, "other": 4.0})
+    world.advance(1.0)
+    for _ in range(120):
+        world.read(18.0, {"pin": 8.0})
+        world.advance(1.0)
+    assert (world.stops("pin"), len(world.stops("other"))) == ([], 1)
+    world.dies(world.instance("pin"), Failure(FailureCause.DEVICE_OOM, "out of memory"))
+    loads = len(world.loads("pin"))
+    for _ in range(60):
+        world.advance(1.0)
+        world.read(12.0, {})
+    assert len(world.loads("pin")) == loads
+    for _ in range(1000):
+        world.advance(1.0)
+        world.read(8.0 if world.state("pin") == "ready" else 0.0, {"pin": 8.0} if world.state("pin") == "ready" else {})
+    assert len(world.loads("pin")) == loads + 1
+    assert world.state("pin") == "ready"
