@@ -168,6 +168,7 @@ def _hold(state: State, lease: Lease) -> None:
     if lease.seconds is not None:
         lease.until = state.now + lease.seconds
         state.plan_wake_at = min(state.plan_wake_at, lease.until)
+        state.replan_due = state.replan_due or lease.until <= state.now
     lost_bytes = state.ledger.books[lease.device].lost_bytes
     _say(state, lease)
     _answer(state, lease, device=lease.device, owner=lease.owner, seconds=lease.seconds, lost_bytes=lost_bytes)

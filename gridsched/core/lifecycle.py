@@ -121,10 +121,12 @@ def undrain(state: State, instance: Instance) -> None:
 
 def restart(state: State, instance: Instance, rule: str) -> None:
     """P5, S9: its process is dead or stalled. It takes no new work, and is stopped when its other steps have ended;
-    whoever waits for its model has it loaded anew."""
-    if instance.restarting or instance.state not in (InstanceState.READY, InstanceState.DRAINING):
+    whoever waits for its model has it loaded anew. What somebody wanted gone is no longer to be had back."""
+    here = instance.state in (InstanceState.READY, InstanceState.DRAINING)
+    if not here or (instance.restarting and instance.retired is None):
         return
     instance.restarting = True
+    instance.retired = None
     if instance.state is InstanceState.READY:
         drain(state, instance, rule, "its process is dead or stalled")
     state.replan_due = True

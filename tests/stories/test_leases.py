@@ -4,7 +4,7 @@ from gridsched.core.commands import LogEvent
 from gridsched.core.events import DevicesChanged, DrainBegan
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
-from tests.stories.world import BACKGROUND, BATCH, GB, World, model, option, spanning
+from tests.stories.world import BACKGROUND, BATCH, DIED, GB, World, model, option, spanning
 
 TWO = {"gpu0": 16.0, "gpu1": 16.0}
 
@@ -302,3 +302,25 @@ def test_R8_a_lease_gives_nobody_a_slot_whom_an_older_plan_kept_waiting() -> Non
     world.finish(first)
     world.advance(1.0)
     assert world.done(request)
+
+
+def test_R8_a_lease_of_no_time_is_over_at_once() -> None:
+    """Held and ended in one step."""
+    world = World((model("m", option(6)),))
+    assert world.done(world.lease(seconds=0.0))
+    assert lease_state(world) == ""
+
+
+def test_P5_a_process_that_died_while_it_drained_for_a_lease_is_not_had_back() -> None:
+    """Released in mid-drain: its other step is its last, and the model is loaded anew for who waits."""
+    world = World((model("m", option(6, 2)),))
+    world.warm("m")
+    first, second = world.submit("m"), world.submit("m")
+    world.lease()
+    world.step_ends(first, DIED)
+    world.release()
+    assert world.state("m") == "draining"
+    world.finish(second, DIED)
+    world.advance(11.0)
+    assert len(world.grants(first)) == 2
+    assert len(world.loads("m")) == 2
