@@ -145,14 +145,11 @@ def _here(state: State, device: DeviceName) -> list[Instance]:
 
 
 def _comes_first(instance: Instance) -> bool:
-    """C4: a load for a chat or a person is finished, and its chat has its first step (R4)."""
+    """C4: a load for a chat or a person is finished. Its chat is served in the step in which it becomes ready, before
+    the lease is looked at."""
     model = instance.model
-    if instance.state is InstanceState.STARTING:
-        person = model.errand is not None and model.errand.purpose is Purpose.PERSON
-        return bool(model.queue.chats) or person
-    cause = instance.cause
-    waits = cause is not None and cause.chat and cause.job.id in model.queue.chats
-    return instance.state is InstanceState.READY and waits
+    person = model.errand is not None and model.errand.purpose is Purpose.PERSON
+    return instance.state is InstanceState.STARTING and (bool(model.queue.chats) or person)
 
 
 def _must_be_told(instance: Instance) -> bool:

@@ -190,6 +190,21 @@ def test_R2_the_steps_of_a_forced_unload_may_end_after_its_memory_is_back() -> N
     assert len(world.stops("m")) == 1
 
 
+def test_R2_who_lost_patience_with_an_unload_may_force_it() -> None:
+    """It is told to stop once, though its step ends before its process does; both wishes are done."""
+    world = World((model("m", option(6)),))
+    world.warm("m")
+    job = world.submit("m")
+    patient = world.unload("m")
+    forced = world.unload("m", force=True)
+    assert world.stops("m") == [world.now]
+    world.finish(job, DIED)
+    world.advance(1.0)
+    assert len(world.stops("m")) == 1
+    assert world.done(patient)
+    assert world.done(forced)
+
+
 def test_L5_an_unload_whose_memory_never_comes_back_is_unverified() -> None:
     """At the deadline of L5; and whoever asks after that hears it at once."""
     world = World((model("m", option(6)),), lag_seconds=None)
