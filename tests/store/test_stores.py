@@ -81,6 +81,15 @@ async def test_L2_what_was_kept_is_there_after_a_restart(path: Path) -> None:
     assert said == []
 
 
+async def test_L6a_a_discarded_measurement_is_none_after_a_restart_and_its_load_time_stays(path: Path) -> None:
+    """What ran out of memory is planned by its estimate again."""
+    with disk_store(path) as (store, _):
+        await keep_some(store)
+        await store.keep_measurement("a", ())
+    with disk_store(path) as (store, _):
+        assert store.measurements() == {**SOME, "a": Measurement((), 1.5)}
+
+
 async def test_what_was_given_out_does_not_change(path: Path) -> None:
     """Measurements that were handed out are a snapshot."""
     memory = MemoryStore({"a": Measurement((1,))})
