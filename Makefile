@@ -51,6 +51,7 @@ explore: .venv/.test
 
 bench: .venv/.test
 	$(BIN)/python -m sim.bench
+	$(BIN)/python -m sim.scale
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

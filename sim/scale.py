@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import log10
+from pathlib import Path
 from time import thread_time
 
 from gridsched.core.commands import ArmTimer, Command, Grant, GrantStep, RejectJob, StartInstance, StopInstance
@@ -49,6 +51,11 @@ class Size:
     devices: int
     crowded: bool
 
+    @property
+    def machine(self) -> tuple[int, int]:
+        """Models and devices."""
+        return (self.models, self.devices)
+
     def __str__(self) -> str:
         kind = "a third fits" if self.crowded else "all fit"
         return f"{self.waiting:>7,} waiting, {self.models:>3} models, {self.devices:>3} devices, {kind}"
@@ -73,7 +80,7 @@ class Crowd:
         names = self._begin()
         for _ in range(self.size.waiting + 3 * self.size.devices):
             self._submit(names)
-        self._play(min(events, 4000))
+        self._play(min(events, 2000))
         self.took.clear()
         self._play(events)
 
@@ -157,38 +164,105 @@ def _option(number: int, card: DeviceName, need: int) -> LaunchOption:
     return LaunchOption(f"m{number}/{card}", 16384, 4, (DeviceFootprint(card, weights_bytes=need),))
 
 
-SIZES = tuple(
-    Size(waiting, models, devices, crowded)
-    for crowded in (False, True)
-    for waiting, models, devices in (
-        (10, 10, 1), (100, 10, 1), (100, 100, 10), (1_000, 100, 10), (1_000, 100, 100), (100_000, 100, 10),
-        (100_000, 100, 100),
-    )
-)  # fmt: skip
+WAITING = (10, 100, 1_000, 10_000, 100_000)
+MACHINES = ((10, 1), (100, 10), (100, 100))
+"""Models and devices."""
+
+COLOURS = ("#1b9e4b", "#2b7bba", "#d9731a")
+WIDTH, HEIGHT, LEFT, TOP, PLOT_W, PLOT_H, GAP = 1060, 460, 70, 62, 420, 300, 100
+FLOOR_US, CEILING_US = 1.0, 100_000.0
 
 
-def measure(size: Size, events: int) -> tuple[float, float, float]:
-    """Median, 99th percentile and longest step, in microseconds."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step costs in one crowd, in microseconds of processor time."""
+
+    size: Size
+    median: float
+    p99: float
+    longest: float
+
+    def __str__(self) -> str:
+        return f"{self.size}: median {self.median:7.1f} us, p99 {self.p99:8.1f} us, longest {self.longest:9.1f} us"
+
+
+def measure(size: Size, events: int) -> Cost:
+    """Run one crowd, without the garbage collector's pauses."""
     crowd = Crowd(size)
     gc.collect()
-    gc.freeze()
     gc.disable()
     crowd.run(events)
     gc.enable()
     took = sorted(crowd.took)
-    median, most, longest = (1e6 * took[int(share * (len(took) - 1))] for share in (0.5, 0.99, 1.0))
-    return median, most, longest
+    median, p99, longest = (1e6 * took[int(share * (len(took) - 1))] for share in (0.5, 0.99, 1.0))
+    return Cost(size, median, p99, longest)
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m sim.scale", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--events", type=int, default=8000, help="steps measured for each size (default 8000)")
-    asked = parser.parse_args()
-    for size in SIZES:
-        median, most, longest = measure(size, asked.events)
-        sys.stdout.write(f"{size}: median {median:6.1f} us, p99 {most:8.1f} us, longest {longest:9.1f} us\n")
-        sys.stdout.flush()
+def svg(costs: list[Cost]) -> str:
+    """Cost against waiting jobs, both on logarithmic scales: all models fit on the left, a third of them on the right.
+    Solid is the median, dashed the 99th percentile."""
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        _text(LEFT, 26, "What one step of the scheduler costs (microseconds) against how many jobs wait"),
+    ]
+    for column, crowded in enumerate((False, True)):
+        left = LEFT + column * (PLOT_W + GAP)
+        parts += _axes(left, "a third of the models fits" if crowded else "all models fit")
+        for colour, machine in zip(COLOURS, MACHINES, strict=True):
+            line = [each for each in costs if each.size.crowded is crowded and each.size.machine == machine]
+            for figures, dash in (([each.median for each in line], ""), ([each.p99 for each in line], "6 4")):
+                places = (
+                    f"{_x(left, each.size.waiting):.1f} {_y(figure):.1f}"
+                    for each, figure in zip(line, figures, strict=True)
+                )
+                parts.append(f'<path d="M{"L".join(places)}" fill="none" stroke="{colour}" stroke-dasharray="{dash}"/>')
+    for place, (colour, (models, devices)) in enumerate(zip(COLOURS, MACHINES, strict=True)):
+        x = LEFT + place * 220
+        parts.append(f'<rect x="{x}" y="{HEIGHT - 42}" width="12" height="12" fill="{colour}"/>')
+        parts.append(_text(x + 18, HEIGHT - 32, f"{models} models, {devices} devices"))
+    parts += [_text(LEFT, HEIGHT - 8, "solid: median · dashed: 99th percentile"), "</svg>"]
+    return "\n".join(parts) + "\n"
+
+
+def _axes(left: float, title: str) -> Iterator[str]:
+    yield f'<rect x="{left}" y="{TOP}" width="{PLOT_W}" height="{PLOT_H}" fill="none" stroke="#999"/>'
+    yield _text(left, TOP - 10, title)
+    for waiting in WAITING:
+        yield _text(_x(left, waiting) - 10, TOP + PLOT_H + 18, f"{waiting:,}")
+    for power in range(int(log10(FLOOR_US)), int(log10(CEILING_US)) + 1):
+        y = _y(10.0**power)
+        yield f'<path d="M{left} {y:.1f}h{PLOT_W}" stroke="#e5e5e5"/>'
+        yield _text(left - 56, y + 4, f"{10**power:,}")
+
+
+def _x(left: float, waiting: int) -> float:
+    return left + PLOT_W * log10(waiting / WAITING[0]) / log10(WAITING[-1] / WAITING[0])
+
+
+def _y(cost_us: float) -> float:
+    return TOP + PLOT_H * (1.0 - log10(max(cost_us, FLOOR_US) / FLOOR_US) / log10(CEILING_US / FLOOR_US))
+
+
+def _text(x: float, y: float, words: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" fill="#222">{words}</text>'
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and draw if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m sim.scale", description="What a step of the scheduler costs.")
+    parser.add_argument("--events", type=int, default=5000, help="steps measured in each crowd (default 5000)")
+    parser.add_argument("--plot", type=Path, metavar="F.svg", help="draw the figures too")
+    asked = parser.parse_args(arguments)
+    costs = []
+    for crowded in (False, True):
+        for models, devices in MACHINES:
+            for waiting in WAITING:
+                costs.append(measure(Size(waiting, models, devices, crowded), asked.events))
+                sys.stdout.write(f"{costs[-1]}\n")
+                sys.stdout.flush()
+    if asked.plot is not None:
+        asked.plot.write_text(svg(costs))
     return 0
 
 
