@@ -6,7 +6,7 @@ from gridsched.core.commands import AnswerRequest, GrantStep, StartInstance
 from gridsched.core.events import LeaseAsked, LoadAsked, UnloadAsked
 from gridsched.core.ids import DeviceName, ModelName
 from sim.checkers.checker import Checker
-from sim.checkers.notes import WishNote
+from sim.checkers.notes import LONG_AGO, WishNote
 
 
 class Wishes(Checker):
@@ -33,7 +33,11 @@ class Wishes(Checker):
         if isinstance(wish, LoadAsked) and not any(one.state == "ready" for one in of_model):
             self.broken("R7", f"{wish.model} is said to be loaded and is not")
         if isinstance(wish, UnloadAsked):
-            old = [one for one in of_model if one.started_at <= note.asked_at and not one.stopped_at < note.asked_at]
+            old = [
+                one
+                for one in of_model
+                if one.started_at <= note.asked_at and not LONG_AGO < one.stopped_at < note.asked_at
+            ]
             if old:
                 self.broken("R7", f"{wish.model} is said to be gone and instance {old[0].id} is {old[0].state}")
         if isinstance(wish, LeaseAsked):

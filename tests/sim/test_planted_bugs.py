@@ -9,8 +9,16 @@ from math import inf
 
 import pytest
 
-from gridsched.core import aborts, eviction, families, lifecycle, pause, serving
-from gridsched.core.commands import ArmTimer, Command, GrantStep, KeepMeasurement, RejectJob, StopInstance
+from gridsched.core import aborts, eviction, families, keys, leases, lifecycle, pause, persons, pins, serving
+from gridsched.core.commands import (
+    AnswerRequest,
+    ArmTimer,
+    Command,
+    GrantStep,
+    KeepMeasurement,
+    RejectJob,
+    StopInstance,
+)
 from gridsched.core.events import DeviceRead, Event, JobEnded, StepEnded
 from gridsched.core.job import OutcomeKind
 from gridsched.core.ledger import DeviceBook, Ledger, Needs
@@ -178,6 +186,53 @@ def steps_are_taken_away_again_and_again(patch: Patch) -> None:
     patch.setattr(aborts, "MAX_ABORTS", 3)
 
 
+def a_crashed_pin_is_forgotten(patch: Patch) -> None:
+    """A pin is loaded once, and never again."""
+    before, seen = pins.tend, set[int]()
+
+    def tend(state: State) -> None:
+        known = {name: model for name, model in state.pins.items() if id(model) not in seen}
+        seen.update(id(model) for model in known.values() if model.instance is not None)
+        state.pins = known
+        before(state)
+
+    patch.setattr(pins, "tend", tend)
+
+
+def a_leased_device_does_not_drain(patch: Patch) -> None:
+    """Those who are there stay, and go on serving."""
+    patch.setattr(leases, "_must_be_told", lambda _instance: False)
+
+
+def a_lease_is_held_before_it_is_empty(patch: Patch) -> None:
+    """Somebody gets the device while others are on it."""
+    before = leases._here
+    patch.setattr(leases, "_here", lambda state, device: iter(()) if device in state.leases else before(state, device))
+
+
+def unloads_are_answered_at_once(patch: Patch) -> None:
+    """Before the memory is back."""
+    before = persons._end
+
+    def end(state: State, instance: Instance, *, force: bool) -> None:
+        before(state, instance, force=force)
+        state.out.extend(AnswerRequest(request) for request in instance.unload_requests)
+        instance.unload_requests.clear()
+
+    patch.setattr(persons, "_end", end)
+
+
+def one_key_goes_last(patch: Patch) -> None:
+    """Whoever asks with this key waits until nobody else does."""
+    before = keys.Lines.due
+
+    def due(self: keys.Lines) -> JobRecord | None:
+        heads = [record for record in self.heads() if record.job.key != "red"]
+        return min(heads, key=keys.in_turn) if heads else before(self)
+
+    patch.setattr(keys.Lines, "due", due)
+
+
 def any_variant_will_do(patch: Patch) -> None:
     """A family's quality and media are nobody's business."""
     patch.setattr(families, "qualifying", lambda family, *_: list(family.variants))
@@ -271,6 +326,30 @@ def with_aborts(scenario: Scenario) -> Scenario:
     return replace(scenario, policy=replace(scenario.policy, abort_after_seconds=0.0))
 
 
+def with_persons(scenario: Scenario) -> Scenario:
+    """Persons load, unload, pin and lease."""
+    return replace(scenario, features=scenario.features | {"persons"})
+
+
+def with_pins(scenario: Scenario) -> Scenario:
+    """The two smallest models are pinned and have room; processes die."""
+    small = sorted(scenario.models, key=lambda spec: sum(need for _, need in spec.options[0].need_bytes))[:1]
+    models = tuple(replace(spec, pinned=spec in small) for spec in scenario.models)
+    return replace(scenario, models=models, faults=scenario.faults | {"crash"}, drain=False)
+
+
+def with_keys(scenario: Scenario) -> Scenario:
+    """Everybody wants one model, with one of two keys."""
+    model = scenario.models[0].name
+    clients = [replace(one, model=model, steps=(1, 1), warm_only=False) for one in scenario.clients]
+    return replace(
+        scenario,
+        clients=tuple(replace(one, key=("red", "green")[number % 2]) for number, one in enumerate(clients)),
+        features=frozenset({"keys"}),
+        families=(),
+    )
+
+
 def rules_found(
     make: Callable[[Scenario], Scheduler], wanted: set[str], shape: Callable[[Scenario], Scenario] = as_drawn
 ) -> set[str]:
@@ -323,6 +402,11 @@ def test_a_scheduler_that_is_broken_inside_is_caught(
     [
         (a_paused_process_is_forgotten, with_pauses, {"S10"}),
         (steps_are_taken_away_again_and_again, with_aborts, {"S11"}),
+        (a_crashed_pin_is_forgotten, with_pins, {"liveness"}),
+        (a_leased_device_does_not_drain, with_persons, {"R8", "liveness"}),
+        (a_lease_is_held_before_it_is_empty, with_persons, {"R8"}),
+        (unloads_are_answered_at_once, with_persons, {"R7"}),
+        (one_key_goes_last, with_keys, {"S2"}),
     ],
 )
 def test_a_rule_that_is_opted_into_is_judged_too(
@@ -352,3 +436,12 @@ def test_a_scheduler_that_is_broken_at_its_door_is_caught(make: type[Wrapped], r
 def test_a_difference_that_breaks_no_rule_is_not_called_a_violation() -> None:
     """The control: a wrapped scheduler without a fault at a rule is found clean."""
     assert run_seed(1, EVENTS, make=KeepsMeasurementsToItself, own_checks=False).violations == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [with_pauses, with_aborts, with_persons, with_pins, with_keys])
+def test_the_shapes_alone_break_nothing(shape: Callable[[Scenario], Scenario]) -> None:
+    """The other control: what makes a rule matter is no fault."""
+    for seed in range(1, 9):
+        scenario = shape(draw(seed, KINDS))
+        assert run_seed(seed, EVENTS, scenario=scenario, own_checks=False).violations == (), seed
