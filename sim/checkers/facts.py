@@ -190,8 +190,16 @@ class Facts:
 
     def surely_free(self, device: DeviceName) -> int:
         """What is free to plan with, where a process takes the most that is known of it."""
-        return self._room(device) - sum(
-            max(one.needs(device), one.peak.get(device, 0)) for one in self.instances.values() if device in one.devices
+        read = self.readings.get(device)
+        of_the_gone = sum(held for one, held in read.held if one not in self.instances) if read is not None else 0
+        return (
+            self._room(device)
+            - of_the_gone
+            - sum(
+                max(one.needs(device), one.peak.get(device, 0))
+                for one in self.instances.values()
+                if device in one.devices
+            )
         )
 
     def maybe_free(self, device: DeviceName) -> int:
