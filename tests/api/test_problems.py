@@ -21,6 +21,7 @@ EXPECTED = {
     RejectionCode.INSUFFICIENT_VRAM: 507,
     RejectionCode.UPSTREAM_ERROR: 502,
     RejectionCode.DRAINING: 503,
+    RejectionCode.NOT_FOUND: 404,
     RejectionCode.CONFLICT: 409,
     RejectionCode.UNLOAD_UNVERIFIED: 500,
 }

@@ -250,6 +250,19 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on() -> None:
     assert said == ["/dev/full cannot be written (No space left on device): this run is recorded no further"]
 
 
+def test_a_tape_has_a_longest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said once, what is there stays good, and a disk is not filled."""
+    monkeypatch.setattr("gridsched.runtime.tape.LONGEST_TAPE_BYTES", 1000)
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "t", Policy(), said.append)
+    for number in range(50):
+        recorder.saw(made(EVENTS["TimerFired"]), float(number), ())
+    recorder.close()
+    assert len(said) == 1
+    assert said[0].endswith("this run is recorded no further")
+    assert 0 < len(list(Tape(tmp_path / "t"))) < 50
+
+
 def test_the_tape_before_is_kept(tmp_path: Path) -> None:
     """A server that is started again after a crash does not take away what led to it."""
     tape_of(tmp_path / "t", (GrantReturned(GrantId(5)), None))
