@@ -59,6 +59,8 @@ def arrived(state: State, successor: Instance) -> None:
 
 def look(state: State) -> None:
     """Begin a move if one can be made now, and note which models time or memory may let move later."""
+    if state.unplaced:
+        return  # the planning that ends the waiting looks
     state.movable = state.move_waits = False
     crowd = Counter(
         name for name, book in state.ledger.books.items() for item in book.reservations.values() if not item.going
@@ -74,7 +76,7 @@ def look(state: State) -> None:
         state.movable = True
         if movable_at(instance) <= state.now:
             due.append((state.load_seconds(instance.model, instance.option), instance))
-    if state.unplaced or state.moving or state.pressed or not due or _something_loads(state):
+    if state.moving or state.pressed or not due or _something_loads(state):
         return
     for _, instance in sorted(due, key=lambda each: (each[0], each[1].id)):
         for option, needs in _targets(state, instance, crowd):
