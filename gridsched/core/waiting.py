@@ -45,6 +45,8 @@ def _goes_first(record: JobRecord, model: ModelState) -> bool:
     was_wanted = model.errand is not None or model.queue.count > 1
     if want is None or not was_wanted or not model.unplaced():
         return True
+    if model.queue.count == 1 and model.plan is None:
+        return True  # only an errand has waited, and an errand waits where a job is refused (L7)
     return record.rank < (want.job.rank if want.job is not None else want.rank)
 
 

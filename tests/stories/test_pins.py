@@ -6,8 +6,9 @@ from itertools import pairwise
 import pytest
 
 from gridsched.core.commands import LogEvent
-from gridsched.core.events import DrainBegan, Failure, FailureCause, ModelsChanged
-from gridsched.core.ids import ModelName
+from gridsched.core.events import DevicesChanged, DrainBegan, Failure, FailureCause, ModelsChanged
+from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.model import DeviceSpec
 from tests.stories.world import BACKGROUND, DIED, GB, World, model, option
 
 CRASH = Failure(FailureCause.CRASHED, "it died")
@@ -254,3 +255,18 @@ def test_R7_a_pin_that_is_taken_out_of_the_configuration_frees_the_load_slot_in_
     world.advance(5.0)
     world.tell(ModelsChanged((model("p", option(4), pinned=True),)))
     assert (world.stops("gone"), world.loads("p")) == ([5.0], [5.0])
+
+
+def test_R7_L7_a_job_for_a_pin_that_can_never_fit_any_more_is_refused_at_once() -> None:
+    """The card is gone for which it was pinned: the pin waits for it, a job does not."""
+    models = (model("p", option(4, device="gpu1"), pinned=True), model("m", option(4)))
+    world = World(models, cards={"gpu0": 8.0, "gpu1": 8.0})
+    world.advance(10.0)
+    world.tell(ModelsChanged(models[1:]))
+    world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 8 * GB),)))
+    world.advance(10.0)
+    world.tell(ModelsChanged(models))
+    assert down(world, "p")
+    world.advance(1.0)
+    job = world.submit("p", BACKGROUND)
+    assert world.rejection(job) is not None
