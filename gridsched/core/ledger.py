@@ -182,7 +182,8 @@ class Ledger:
     def taken(self, option: LaunchOption) -> Needs:
         """What a launch takes on each device: this run's measurement, else the option's own (L2), and host memory
         where the host is planned."""
-        needs = option.needs_by(self.measured.get(option.key, option.measured_bytes))
+        measured = self.measured.get(option.key)
+        needs = option.need_bytes if measured is None else option.needs_by(measured)
         host = option.host
         if host is not None and host.device in self.books and host.device not in option.devices:
             needs += ((host.device, host.total_bytes),)

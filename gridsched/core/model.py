@@ -4,7 +4,7 @@ Owns the frozen description that planning (floor 1) hands to the scheduler, and 
 *footprint* is always an estimate; what was measured is called a measurement and lives in the ledger.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from gridsched.core.ids import DeviceName, ModelName
@@ -46,6 +46,8 @@ class LaunchOption:
     `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache
     type, a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an
     earlier run measured under the same key, by device in the order of `footprint`; empty when there is none.
+    `devices` are those it takes memory on, `need_bytes` what to reserve there: the measurement where there is one, else
+    the estimate (L2).
     """
 
     key: str
@@ -55,16 +57,13 @@ class LaunchOption:
     flags: tuple[str, ...] = ()
     host: DeviceFootprint | None = None
     measured_bytes: tuple[int, ...] = ()
+    devices: tuple[DeviceName, ...] = field(init=False, compare=False, repr=False)
+    need_bytes: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def devices(self) -> tuple[DeviceName, ...]:
-        """The devices this launch takes memory on."""
-        return tuple(part.device for part in self.footprint)
-
-    @property
-    def need_bytes(self) -> tuple[tuple[DeviceName, int], ...]:
-        """Bytes to reserve on each device: the measurement where there is one, else the estimate (L2)."""
-        return self.needs_by(self.measured_bytes)
+    def __post_init__(self) -> None:
+        # Planning asks for these a hundred times for each launch that it makes.
+        object.__setattr__(self, "devices", tuple(part.device for part in self.footprint))
+        object.__setattr__(self, "need_bytes", self.needs_by(self.measured_bytes))
 
     def needs_by(self, measured_bytes: tuple[int, ...]) -> tuple[tuple[DeviceName, int], ...]:
         """Bytes by device with a measurement; one that does not match the launch is none, whatever says so (C12)."""

@@ -42,7 +42,7 @@ def made(kind: Any) -> Any:
         return composed(get_origin(kind), get_args(kind))
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{one.name: made(hints[one.name]) for one in fields(kind)})  # type: ignore[operator]  # a class
+        return kind(**{one.name: made(hints[one.name]) for one in fields(kind) if one.init})  # type: ignore[operator]  # a class
     return list(kind)[-1] if issubclass(kind, Enum) else SIMPLE[kind]
 
 
