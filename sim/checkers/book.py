@@ -303,8 +303,11 @@ class Book(Facts):
 
     def _families_changed(self, event: FamiliesChanged) -> None:
         """Who waits for a family that is gone waits on for the variant where it stands: it is remembered."""
+        names = {family.name for family in event.families}
         self.families |= {family.name: family for family in event.families}
-        self.gone_families = self.families.keys() - {family.name for family in event.families}
+        for note in self.jobs.values():
+            note.stray = note.stray or (note.model in self.families and note.model not in names)
+        self.gone_families = self.families.keys() - names
         self.version += 1
 
     def _policy_changed(self, event: PolicyChanged) -> None:

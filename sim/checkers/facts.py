@@ -105,7 +105,7 @@ class Facts:
         """Whether the model that a job waits for may have to go for another: for one that an older job of the class,
         or a job of a higher class, waits for, or that somebody wishes. A job of several steps is as old as its last
         progress, at most. With keys, whose turn it is cannot be seen from outside."""
-        if self.wishes or self.leases:
+        if self.wishes or self.leases or (note.low and self._errand_waits()):
             return True
         mine = (note.job_class, note.progress_at, note.job.id)
         return any(
@@ -116,6 +116,13 @@ class Facts:
             )
             for other in self.waiting()
         )
+
+    def _errand_waits(self) -> bool:
+        """Whether a load may be wanted that no job asked for: a pin that is down, what has grown or has yielded."""
+        if self.policy.hot_yield_after_seconds is not None:
+            return True
+        down = (name for name in self.models if self.open_instance(name) is None)
+        return any(self.maybe_pinned(name) or name in self.regrown for name in down)
 
     # --- questions about processes ------------------------------------------------------------------------------------
 

@@ -66,10 +66,11 @@ class Loads(Checker):
         return all(note.low for note in self.book.wanting(one.model)) and not self.book.wished(one.model)
 
     def _judge_low_start(self, start: StartInstance) -> None:
-        """S6a: a low load leaves what the first chat could load with at this moment. While something is being freed,
-        the chat's plan may rest on that instead; and younger chats may have no plan beside the first one's claim."""
+        """S6a: a low load leaves what the first chat could load with at this moment. While something is being freed, or
+        was a moment ago, the chat's plan may rest on that instead; and younger chats may have no plan beside the first
+        one's claim."""
         book = self.book
-        if not book.chats or self._something_ends() or book.leases:
+        if not book.chats or self._something_ends() or book.leases or book.now - book.shrunk_at < FREEZE_SECONDS:
             return
         chats = (note for note in book.waiting() if not note.low and not note.job.warm_only)
         missing = (note for note in chats if note.model in book.models and book.instance_of(note.model) is None)

@@ -17,9 +17,10 @@ Wish = LoadAsked | UnloadAsked | PinAsked | LeaseAsked | LeaseReleased
 @dataclass(slots=True, eq=False)
 class JobNote:
     """A job from its arrival to its end. `progress_at`: the later of its arrival and the end of its last step that was
-    done; one whose engine died was no progress, the job is run again at its old place (P5). `ahead` is how many steps
-    of its key's other jobs, chats or low, lived when it came; `passed` is how often each other key was served before
-    it since (S2)."""
+    done; one whose engine died was no progress, the job is run again at its old place (P5). `stray`: its family went
+    while it lived, so it waits on by itself for whatever variant it stood at. `ahead` is how many steps of its key's
+    other jobs, chats or low, lived when it came; `passed` is how often each other key was served before it since (S2).
+    """
 
     job: Job
     arrived_at: float
@@ -33,6 +34,7 @@ class JobNote:
     grant: "GrantNote | None" = None
     first_granted_at: float | None = None
     ended: str = ""
+    stray: bool = False
     ahead: int = 0
     passed: dict[str, int] = field(default_factory=dict)
 

@@ -99,7 +99,7 @@ class Order(Checker):
 
 def _alike(note: JobNote, other: JobNote) -> bool:
     """Whether two jobs of a family are aimed at the same variant."""
-    return _aim(note.job) == _aim(other.job)
+    return _aim(note.job) == _aim(other.job) and not note.stray and not other.stray
 
 
 def _aim(job: Job) -> tuple[object, ...]:
