@@ -267,6 +267,7 @@ def test_R7_L7_a_job_for_a_pin_that_can_never_fit_any_more_is_refused_at_once() 
     world.advance(10.0)
     world.tell(ModelsChanged(models))
     assert down(world, "p")
+    world.submit("m")
     world.advance(1.0)
     job = world.submit("p", BACKGROUND)
     assert world.rejection(job) is not None
