@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.core.policy import Policy
 from sim.engine import Faults
 from tests.runtime.inside import BACKGROUND, BIG, EMBED, GIB, LEFT, MIDDLE, SMALL, Inside, Sink, inside
 
@@ -97,6 +98,22 @@ async def test_R2_while_it_drains_for_a_chat(autojump_clock: MockClock) -> None:
         await server.until("drain")
         server.world.engine.crash(server.instance(MIDDLE))
         assert await outcome(server, old, chat) == ["engine_died", "done"]
+
+
+async def test_S10_while_it_stands_for_a_chat(autojump_clock: MockClock) -> None:
+    """A paused process is killed: its job had no byte yet, is run again on a fresh one, and the chat never knew."""
+    async with inside(autojump_clock, policy=Policy(background_pause=True)) as server:
+        await server.ask(server.job(EMBED, BACKGROUND))
+        await server.ask(server.job(SMALL))
+        await trio.sleep(5.0)
+        low, chat = server.job(EMBED, BACKGROUND), server.job(SMALL)
+        server.come(low)
+        await server.until("dispatch", 3)
+        server.come(chat, tokens=100)
+        await server.until("pause")
+        server.world.engine.crash(server.instance(EMBED))
+        assert await outcome(server, low, chat) == ["done", "done"]
+        assert len(server.logged("dispatch", job=low.id)) == 2
 
 
 async def test_P5_while_it_is_being_stopped(autojump_clock: MockClock) -> None:

@@ -9,13 +9,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gridsched.core.ids import JobId
+from gridsched.core.events import LeaseAsked, LoadAsked, UnloadAsked
+from gridsched.core.ids import DeviceName, JobId, ModelName
+from gridsched.core.policy import Policy
 from gridsched.runtime.runtime import Limits
 from sim.engine import Faults
 from tests.runtime.inside import BACKGROUND, BIG, CHAT, EMBED, GIB, GRACE_SECONDS, LEFT, MIDDLE, SMALL, Inside, inside
 
 LIMITS = Limits(drain_seconds=10.0, stop_seconds=12.0)
 TWO_DO_NOT_FIT = (10 * GIB,)
+PAUSING = Policy(background_pause=True)
 
 
 async def idle(server: Inside) -> None:
@@ -101,6 +104,35 @@ async def settling(server: Inside) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
+async def paused(server: Inside) -> None:
+    """A background answer stands still while somebody chats beside it (S10)."""
+    await server.ask(server.job(MIDDLE, BACKGROUND))
+    await server.ask(server.job(SMALL))
+    await trio.sleep(5.0)
+    server.come(server.job(MIDDLE, BACKGROUND), tokens=300)
+    await server.until("dispatch", 3)
+    server.come(server.job(SMALL), tokens=300)
+    await server.until("pause")
+
+
+async def leased(server: Inside) -> None:
+    """Somebody has the only card; a chat and a low job wait for it to come back."""
+    await server.runtime.wishes.ask(lambda number: LeaseAsked(number, DeviceName("sim0"), "a game"))
+    server.come(server.job(MIDDLE))
+    server.come(server.job(SMALL, BACKGROUND))
+    await server.until("enqueue", 2)
+
+
+async def asked_by_a_person(server: Inside) -> None:
+    """A person waits for a load, and another for an unload behind a running answer."""
+    await server.ask(server.job(MIDDLE))
+    server.come(server.job(MIDDLE), tokens=300)
+    await server.until("dispatch", 2)
+    server.clients.start_soon(server.runtime.wishes.ask, lambda number: UnloadAsked(number, ModelName(MIDDLE)))
+    server.clients.start_soon(server.runtime.wishes.ask, lambda number: LoadAsked(number, ModelName(SMALL)))
+    await trio.sleep(0.1)
+
+
 STATES: dict[str, Callable[[Inside], Awaitable[None]]] = {
     "idle": idle,
     "warm": warm,
@@ -113,6 +145,9 @@ STATES: dict[str, Callable[[Inside], Awaitable[None]]] = {
     "refusing": refusing,
     "hanging": hanging,
     "settling": settling,
+    "paused": paused,
+    "leased": leased,
+    "asked by a person": asked_by_a_person,
 }
 states = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 
@@ -120,7 +155,7 @@ states = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 @states
 async def test_P8_a_first_signal_drains(autojump_clock: MockClock, state: Callable[[Inside], Awaitable[None]]) -> None:
     """Whoever waits is told at once, whoever is being answered is answered, and it ends within its limits."""
-    async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS) as server:
+    async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS, policy=PAUSING) as server:
         await state(server)
         waiting = {item.id for item in server.runtime.jobs().waiting}
         told_at = trio.current_time()
@@ -140,7 +175,7 @@ async def test_P8_a_second_signal_ends_at_once(
     autojump_clock: MockClock, state: Callable[[Inside], Awaitable[None]]
 ) -> None:
     """In the middle of the drain: no time passes any more, and still no process is left and each ticket is closed."""
-    async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS) as server:
+    async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS, policy=PAUSING) as server:
         await state(server)
         server.stop.set()
         await trio.sleep(0.05)
@@ -155,7 +190,7 @@ async def test_P8_cut_off_without_a_drain(
     autojump_clock: MockClock, state: Callable[[Inside], Awaitable[None]]
 ) -> None:
     """As when something of the server's own breaks: everything is unwound at once."""
-    async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS) as server:
+    async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS, policy=PAUSING) as server:
         await state(server)
         cut_at = trio.current_time()
         server.cut.cancel()

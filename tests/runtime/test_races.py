@@ -1,9 +1,10 @@
-"""Clients that do anything at any moment, processes that die, cards that fill up, a stop in the midst of it: for every
-seed each ticket is closed once, nothing breaks in the actor, and in the end nothing is left.
+"""Clients and persons that do anything at any moment, processes that die, cards that fill up, a stop in the midst of
+it: for every seed each ticket is closed once, nothing breaks in the actor, and in the end nothing is left.
 
 The seed draws what happens, and the order in which tasks of one tick run: the same example is the same run.
 """
 
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
@@ -13,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from gridsched.core.ids import DeviceName
+from gridsched.core.events import Event, LeaseAsked, LeaseReleased, LoadAsked, PinAsked, UnloadAsked
+from gridsched.core.ids import DeviceName, ModelName, RequestId
 from gridsched.core.job import JobClass
 from gridsched.core.policy import Eviction, Policy
 from sim.engine import Faults
@@ -35,6 +37,16 @@ FAULTS = (
     Faults(crash_after_seconds=1.5),
     Faults(ignore_stop=True),
     Faults(load_factor=4.0),
+)
+CARD = DeviceName("sim0")
+WISHES: tuple[Callable[[RequestId, ModelName], Event], ...] = (
+    lambda number, name: LoadAsked(number, name),
+    lambda number, name: UnloadAsked(number, name),
+    lambda number, name: UnloadAsked(number, name, force=True),
+    lambda number, name: PinAsked(number, name, pinned=True),
+    lambda number, name: PinAsked(number, name, pinned=False),
+    lambda number, name: LeaseAsked(number, CARD, f"who has to do with {name}", 3.0),
+    lambda number, name: LeaseReleased(number, CARD),  # noqa: ARG005 - as the others are asked
 )
 MODELS = (BIG, MIDDLE, SMALL, EMBED)
 
@@ -68,7 +80,6 @@ def leave_at_the_end(scope: trio.CancelScope, data: bytes) -> None:
 async def chance(server: Inside, rng: Random, eyes: Blinking) -> None:
     """What the outside does: processes die, loads fail, a program takes memory, the driver goes quiet."""
     monitor, engine = server.world.monitor, server.world.engine
-    device = DeviceName("sim0")
     while True:
         await trio.sleep(rng.choice((0.0, 0.5, 1.0, 3.0)))
         deed = rng.randrange(6)
@@ -78,11 +89,19 @@ async def chance(server: Inside, rng: Random, eyes: Blinking) -> None:
         elif deed == 1:
             engine.plan_faults(rng.choice(MODELS), rng.choice(FAULTS))
         elif deed == 2:
-            monitor.set_foreign(device, rng.choice((0, 0, 2 * GIB)))
+            monitor.set_foreign(CARD, rng.choice((0, 0, 2 * GIB)))
         elif deed == 3:
             eyes.sight = rng.choice((Sight.GOOD, Sight.GOOD, *Sight))
         elif deed == 4 and living:
             engine.set_faults(rng.choice(living), rng.choice(FAULTS[:2] + FAULTS[5:]))
+
+
+async def person(server: Inside, rng: Random) -> None:
+    """Somebody at the controls, who asks for one thing after the other. Every wish is answered."""
+    while True:
+        await trio.sleep(rng.choice((0.0, 1.0, 5.0)))
+        with trio.fail_after(2000.0):
+            await server.runtime.wishes.ask(partial(rng.choice(WISHES), name=ModelName(rng.choice(MODELS))))
 
 
 def heal(server: Inside, eyes: Blinking) -> None:
@@ -91,7 +110,7 @@ def heal(server: Inside, eyes: Blinking) -> None:
         server.world.engine.plan_faults(name, Faults())
     for instance_id in server.world.engine.processes():
         server.world.engine.set_faults(instance_id, Faults())
-    server.world.monitor.set_foreign(DeviceName("sim0"), 0)
+    server.world.monitor.set_foreign(CARD, 0)
     eyes.sight = Sight.GOOD
 
 
@@ -114,6 +133,7 @@ async def run(seed: int, stop_at: float, *, cut: bool) -> Inside:
         server.clients.start_soon(crowd, server, seed, all_done)
         async with trio.open_nursery() as outside:
             outside.start_soon(chance, server, rng, eyes)
+            outside.start_soon(person, server, Random(seed - 1))  # noqa: S311 - repeatable numbers, not secrets
             with trio.move_on_after(stop_at):
                 await all_done.wait()
             if all_done.is_set():
@@ -133,6 +153,8 @@ async def run(seed: int, stop_at: float, *, cut: bool) -> Inside:
 
 async def everything_is_over(server: Inside) -> None:
     """The world is healed: each model serves again, and then nothing is left of all that."""
+    for name in MODELS:
+        await server.runtime.wishes.ask(partial(PinAsked, model=ModelName(name), pinned=False))
     await trio.sleep(1000.0)  # the longest back-off is over
     for name in (BIG, MIDDLE, SMALL):
         with trio.fail_after(300.0):
