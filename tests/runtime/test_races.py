@@ -40,13 +40,13 @@ FAULTS = (
 )
 CARD = DeviceName("sim0")
 WISHES: tuple[Callable[[RequestId, ModelName], Event], ...] = (
-    lambda number, name: LoadAsked(number, name),
-    lambda number, name: UnloadAsked(number, name),
-    lambda number, name: UnloadAsked(number, name, force=True),
-    lambda number, name: PinAsked(number, name, pinned=True),
-    lambda number, name: PinAsked(number, name, pinned=False),
+    LoadAsked,
+    UnloadAsked,
+    partial(UnloadAsked, force=True),
+    partial(PinAsked, pinned=True),
+    partial(PinAsked, pinned=False),
     lambda number, name: LeaseAsked(number, CARD, f"who has to do with {name}", 3.0),
-    lambda number, name: LeaseReleased(number, CARD),  # noqa: ARG005 - as the others are asked
+    lambda number, _: LeaseReleased(number, CARD),
 )
 MODELS = (BIG, MIDDLE, SMALL, EMBED)
 
@@ -100,8 +100,13 @@ async def person(server: Inside, rng: Random) -> None:
     """Somebody at the controls, who asks for one thing after the other. Every wish is answered."""
     while True:
         await trio.sleep(rng.choice((0.0, 1.0, 5.0)))
-        with trio.fail_after(2000.0):
-            await server.runtime.wishes.ask(partial(rng.choice(WISHES), name=ModelName(rng.choice(MODELS))))
+        await wish(server, rng.choice(WISHES), rng.choice(MODELS))
+
+
+async def wish(server: Inside, asked: Callable[[RequestId, ModelName], Event], name: str) -> None:
+    """One wish about a model, to its answer."""
+    with trio.fail_after(2000.0):
+        await server.runtime.wishes.ask(lambda number: asked(number, ModelName(name)))
 
 
 def heal(server: Inside, eyes: Blinking) -> None:
@@ -154,7 +159,7 @@ async def run(seed: int, stop_at: float, *, cut: bool) -> Inside:
 async def everything_is_over(server: Inside) -> None:
     """The world is healed: each model serves again, and then nothing is left of all that."""
     for name in MODELS:
-        await server.runtime.wishes.ask(partial(PinAsked, model=ModelName(name), pinned=False))
+        await wish(server, partial(PinAsked, pinned=False), name)
     await trio.sleep(1000.0)  # the longest back-off is over
     for name in (BIG, MIDDLE, SMALL):
         with trio.fail_after(300.0):
