@@ -338,7 +338,7 @@ def device_read(state: State, event: DeviceRead) -> None:
         if measured is not None:
             state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
     moved_bytes = book.free_bytes != free_before
-    waits = any(plan.waits[0] == "L3" for plan in state.plans)
+    waits = any(plan.fits_now and plan.want.model.plan is plan for plan in state.plans)
     waits = waits or state.move_waits
     if book.pressure or state.pressed or ((state.unplaced or state.groups or state.movable) and (moved_bytes or waits)):
         state.replan_due = True

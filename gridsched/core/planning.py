@@ -129,11 +129,13 @@ def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Pl
 
 def _crowd(state: State, option: LaunchOption) -> tuple[int, ...]:
     """Whom a launch meets on its devices: a chat is disturbed by whatever works beside it, so those that people use, or
-    wait for while they load, count before all others. One device before several."""
+    wait for while they load, count before all others. One device before several; and before all, memory that the device
+    itself says is free (L3), because a load waits for the other."""
     ids = {each for device in option.devices for each in state.ledger.books[device].reservations}
     there = [state.instances[each] for each in ids]
     used = sum(1 for item in there if item.hot(state.now) or item.model.queue.chats)
-    return (len(option.devices), used, len(ids))
+    waits = not state.ledger.really_free(state.ledger.needs(option))
+    return (waits, len(option.devices), used, len(ids))
 
 
 def _add_plan_unless(

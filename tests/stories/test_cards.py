@@ -78,3 +78,18 @@ def test_a_better_rung_goes_before_better_company() -> None:
     world.warm("chat")
     world.warm("small", job_class=BACKGROUND)
     assert card_of(world, "small") == "gpu0"
+
+
+def test_L3_a_chat_takes_the_card_that_is_really_free() -> None:
+    """The ledger has room on both cards, the first says that a program has just taken its own: the chat does not wait
+    beside room that fits it."""
+    world = rig()
+    world.warm("small", job_class=BACKGROUND)
+    world.submit("tiny", BACKGROUND)
+    world.advance(0.25)
+    world.dies(world.instance("small"), None)  # what is used is not believed for a while after a process has gone
+    world.read(16.0, {})
+    job_id = world.submit("chat", CHAT)
+    world.advance(5.0)
+    assert card_of(world, "chat") == "gpu1"
+    assert world.granted_at(job_id) is not None
