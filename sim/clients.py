@@ -139,6 +139,10 @@ class Clients:
         seat = self.seats.get(grant.job_id)
         if seat is None:
             return
+        if self.faults.left_before_grant():
+            self.close(seat.job.id)
+            self.moments.post(JobAbandoned(seat.job.id))
+            return
         seat.grant, seat.taken, seat.answered = grant, False, False
         self._granted[grant.id] = seat
         if self.faults.leaves_on_grant():

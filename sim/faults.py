@@ -81,6 +81,10 @@ class FaultPlan:
         """Whether the client is gone when its grant arrives."""
         return self._chance("leave_on_grant", 0.05)
 
+    def left_before_grant(self) -> bool:
+        """Whether the client had left already, and the news of it and the grant have crossed."""
+        return self._chance("leave_on_grant", 0.02)
+
     def status(self) -> int:
         """The status of a step's answer."""
         return 400 if self._chance("bad_status", 0.05) else 200
