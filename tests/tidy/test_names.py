@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
+STORIES = Path(__file__).parents[1] / "stories"
 NAME = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 
 RULES = [
@@ -55,17 +55,17 @@ ATTACKS = [f"{letter}{number}" for letter, last in (("A", 14), ("B", 13), ("C", 
 """Short sequences of events that broke a draft of the rules: deadlocks, starvation, contradictions."""
 
 
-def words_of(folder: Path) -> set[str]:
-    """All words of the names of the tests in a folder."""
-    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("test_*.py"))
+def words_of_stories() -> set[str]:
+    """All words of the names of the stories."""
+    texts = (path.read_text(encoding="utf-8") for path in STORIES.glob("test_*.py"))
     return {word for text in texts for name in NAME.findall(text) for word in name.split("_")}
 
 
 def test_every_rule_has_a_story() -> None:
     """Events in, commands out: a rule without a story is a rule that nobody keeps."""
-    assert [rule for rule in RULES if rule not in words_of(TESTS / "stories")] == []
+    assert [rule for rule in RULES if rule not in words_of_stories()] == []
 
 
-def test_every_attack_has_a_test() -> None:
+def test_every_attack_has_a_story() -> None:
     """What broke a draft once must not break the rules again."""
-    assert [attack for attack in ATTACKS if attack not in words_of(TESTS)] == []
+    assert [attack for attack in ATTACKS if attack not in words_of_stories()] == []
