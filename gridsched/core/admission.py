@@ -33,6 +33,8 @@ ARRIVAL_RULES: Mapping[RejectionCode, str] = {
     RejectionCode.MODEL_FAILED: "L6d",
     RejectionCode.MODEL_NOT_SUPPORTED: "R10",
     RejectionCode.QUEUE_FULL: "S9",
+    RejectionCode.NOT_RESIDENT: "S9",
+    RejectionCode.INSUFFICIENT_VRAM: "L7",
 }
 """The rule behind each refusal that can meet a job before it is queued."""
 
@@ -49,14 +51,27 @@ class Fit(Enum):
 
 
 def refusal_on_arrival(state: State, job: Job, model: ModelState | None) -> Rejection | None:
-    """Why a job is not even queued, None where it is. Memory is looked at when it is planned for."""
+    """Why a job is not even queued, None where it is. Whether there is memory for it now is found by planning; that
+    there never will be, or that it may not wait for a load, needs none."""
     if state.draining:
         return draining()
     if model is None or model.removed:
         return model_not_found(job.model)
     if model.retry_at > state.now:
         return model_failed(model, state.now)
-    return _queue_full(state, job, model)
+    return _hopeless(state, job, model) or _queue_full(state, job, model)
+
+
+def _hopeless(state: State, job: Job, model: ModelState) -> Rejection | None:
+    """L7, S9: what can be said of a job before it waits. A family is aimed at a variant that fits, if there is one, and
+    once more when plans are made (R10)."""
+    instance = model.instance
+    if instance is None or instance.restarting:
+        if not model.queue.count and fit_of(state, model) is Fit.NEVER:
+            return insufficient_vram(state, model, Fit.NEVER)
+    elif instance.state is not InstanceState.DRAINING:
+        return None
+    return not_resident(job) if job.warm_only and job.model == model.name else None
 
 
 def _queue_full(state: State, job: Job, model: ModelState) -> Rejection | None:
@@ -126,13 +141,13 @@ def _of_failure(failure: Failure) -> dict[str, object]:
     return {"cause": failure.cause.value, "log_tail": list(failure.log_tail)}
 
 
-def not_resident(record: JobRecord) -> Rejection:
+def not_resident(job: Job) -> Rejection:
     """S9: the job asked that nothing be loaded, or nothing be evicted, for it."""
-    asked = "warm_only" if record.job.warm_only else "no_evict"
-    why = "it is not loaded" if record.job.warm_only else "another model would have to go"
+    asked = "warm_only" if job.warm_only else "no_evict"
+    why = "it is not loaded" if job.warm_only else "another model would have to go"
     return Rejection(
         RejectionCode.NOT_RESIDENT,
-        f"{record.job.model} cannot serve a {asked} request now: {why}",
+        f"{job.model} cannot serve a {asked} request now: {why}",
         detail={"asked": asked},
     )
 

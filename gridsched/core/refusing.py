@@ -44,7 +44,7 @@ def _refuse_not_resident(state: State, model: ModelState) -> None:
         return
     for record in list(model.queue):
         if record.job.warm_only or (record.job.no_evict and model.plan is None):
-            waiting.reject(state, record, admission.not_resident(record), "S9")
+            waiting.reject(state, record, admission.not_resident(record.job), "S9")
 
 
 def _refuse_unfit(state: State, model: ModelState) -> None:
