@@ -8,6 +8,7 @@ made, in `lifecycle.stop` and `Ledger.reserve`.
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
 from gridsched.core.errors import InvariantViolation
@@ -290,7 +291,7 @@ def inv_16_low_work_evicts_cold_models(state: State) -> None:
     for plan in state.plans:
         for victim in plan.victims if plan.live else ():
             hot = victim.hot(state.now) and not plan.want.chat and not yielding
-            pinned = victim.model.pinned and victim.state is not InstanceState.STARTING
+            pinned = victim.model.pinned and victim.ready_at < inf  # a load that was aborted is no pin's yet
             if pinned or hot:
                 broken(state, 16, f"{victim.model.name} would go for {plan.want.model.name}", instance=victim.id)
 

@@ -265,6 +265,9 @@ class Ledger:
         held = dict(event.held)
         for instance_id, item in book.reservations.items():
             item.held_bytes = held.get(instance_id)
+            if not item.measured and not item.going and _has_grown(item, item.held_bytes or 0):
+                # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
+                item.bytes = item.held_bytes or 0
         book.used_bytes = event.used_bytes
         book.read_at = now
         book.guessed = False
@@ -284,8 +287,9 @@ class Ledger:
             return True
         return False
 
-    def measure(self, instance_id: InstanceId, option: LaunchOption) -> tuple[int, ...] | None:
-        """L2: let plausible readings replace the reservation. To be called once the instance has served a request.
+    def measure(self, instance_id: InstanceId, option: LaunchOption, read: DeviceName) -> tuple[int, ...] | None:
+        """L2: let a plausible reading of a device replace the reservation there. To be called at a reading, once the
+        instance has served a request: what other devices said before that is of a process that was still loading.
 
         Gives what the launch takes by device, in the order of its footprint, when that is known whole and is new.
         """
@@ -296,7 +300,7 @@ class Ledger:
             item = book.reservations.get(instance_id) if book else None
             if item is None:
                 return None
-            held = item.held_bytes or 0
+            held = item.held_bytes or 0 if part.device == read else 0
             if held * PLAUSIBLE_PART >= part.total_bytes and held > 0 and _is_news(item, held):
                 item.first_bytes = item.first_bytes or held
                 item.bytes = held
@@ -351,7 +355,11 @@ class Ledger:
 
 def _is_news(item: Reservation, held_bytes: int) -> bool:
     """The first measurement always is; later ones where the process has grown."""
-    return not item.measured or held_bytes > item.bytes + item.bytes // GROWTH_PART
+    return not item.measured or _has_grown(item, held_bytes)
+
+
+def _has_grown(item: Reservation, held_bytes: int) -> bool:
+    return held_bytes > item.bytes + item.bytes // GROWTH_PART
 
 
 def _believe(book: DeviceBook) -> None:

@@ -52,8 +52,6 @@ def start(state: State, plan: Plan) -> None:
     model = want.model
     rule = "S5" if plan.relief else "S5b" if want.lifted else "L1"
     instance = spawn(state, model, plan.option, want.job, want.load_class, rule)
-    if want.guest is not None:
-        instance.hot_until = model.yielded_until
     model.instance = instance
     model.plan = model.obstacle = None
     if want.job is not None:
@@ -73,6 +71,7 @@ def spawn(
     modes = tuple(state.mode_of(device) for device in option.devices)
     instance = Instance(instance_id, model, option, modes, cause, load_class, state.now, since=state.now)
     instance.last_used_at = state.now
+    instance.hot_until = model.hot_until
     state.instances[instance_id] = instance
     state.touch(model)
     needs = {str(device): held_bytes for device, held_bytes in state.ledger.bytes_of(instance_id).items()}
@@ -334,7 +333,7 @@ def device_read(state: State, event: DeviceRead) -> None:
         instance = state.instances[instance_id]
         if not instance.served or instance.exited:
             continue
-        measured = state.ledger.measure(instance_id, instance.option)
+        measured = state.ledger.measure(instance_id, instance.option, event.device)
         if measured is not None:
             state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
     moved_bytes = book.free_bytes != free_before

@@ -47,6 +47,7 @@ def replan(state: State) -> None:
     """Dissolve all plans, make them anew, and do what they ask for."""
     state.replan_due = False
     if state.draining:
+        _dissolve(state)
         _stop_idle(state, "P8", "the server is going away", removed_only=False)
         return
     if state.leases:
@@ -78,9 +79,7 @@ def replan(state: State) -> None:
 def _make_plans(state: State) -> list[Plan]:
     """Chats first: what they hold (S4) and claim (S6a) must be known before low work is looked at."""
     wants = wants_of(state)
-    state.plan_wake_at = inf
-    for plan in state.plans:
-        plan.want.model.plan = None
+    _dissolve(state)
     for model in state.wanted_models().values():
         model.want = model.obstacle = None
         model.next_at = inf
@@ -96,6 +95,16 @@ def _make_plans(state: State) -> list[Plan]:
     state.low_plans_matter = not slots.low_begun and any(not want.chat for want in wants)
     state.plans = plans
     return plans
+
+
+def _dissolve(state: State) -> None:
+    """No plan claims or waits for anything any more."""
+    for plan in state.plans:
+        plan.want.model.plan = None
+    state.plans = []
+    state.watched = {}
+    state.unplaced = False
+    state.plan_wake_at = inf
 
 
 def _may_be_victim(instance: Instance) -> bool:

@@ -53,7 +53,7 @@ def arrived(state: State, successor: Instance) -> None:
         return
     del state.moving[model.name]
     model.instance, model.successor = successor, None
-    successor.hot_until, successor.last_used_at = old.hot_until, old.last_used_at
+    successor.last_used_at, successor.ttl_seconds = old.last_used_at, old.ttl_seconds
     lifecycle.stop(state, old, "R9", f"{model.name} has moved to {', '.join(successor.devices)}")
 
 

@@ -128,9 +128,12 @@ class Instance:
 
     def reserved_slots(self, now: float) -> int:
         """S6: slots kept for interactive work; unless configured, one of two or more while people chat with it."""
-        configured = self.model.spec.reserved_slots
+        spec = self.model.spec
+        configured = spec.reserved_slots
         if configured is not None:
-            return configured
+            # One that is for chat only keeps them all. Else a launch with fewer slots has one left for low work.
+            chat_only = all(configured >= option.parallel for option in spec.options)
+            return configured if chat_only else min(configured, self.parallel - 1)
         return 1 if self.parallel > 1 and (self.chats or now < self.hot_until or self.model.queue.chats) else 0
 
     def low_slots(self, now: float) -> int:
@@ -179,7 +182,8 @@ class ModelState:
     configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
     `failure`: back-off (L6d); `pin_retry_at` is when its pin tries again (R7). `pace` is how long its steps take, `use`
-    how much it is used and by whom (R5). `yielded_until` is until when it was hot when it last yielded to low work
+    how much it is used and by whom (R5). `hot_until` is when it cools, whichever process people used, and
+    `yielded_until` until when it was hot when it last yielded to low work
     (R1). `successor` is a second process that is being loaded elsewhere to take the place of `instance`, and `moved_at`
     when the last such move began (R9).
     """
@@ -205,6 +209,7 @@ class ModelState:
     removed: bool = False
     pace: Pace = field(default_factory=Pace)
     use: Use = field(default_factory=Use)
+    hot_until: float = -inf
     yielded_until: float = -inf
     successor: Instance | None = None
     moved_at: float = -inf

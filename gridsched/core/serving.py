@@ -189,7 +189,7 @@ def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
     for mode in instance.modes:
         mode.chats_running -= 1
     if ran:
-        instance.hot_until = now + state.policy.hot_window_seconds
+        instance.hot_until = instance.model.hot_until = now + state.policy.hot_window_seconds
         tail_until = now + state.policy.interactive_cooldown_seconds
         for mode in instance.modes:
             mode.tail_until = tail_until

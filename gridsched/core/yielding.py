@@ -32,6 +32,8 @@ def yielded(state: State, victim: Instance, plan: Plan) -> None:
     """It was told to go although it is hot. It comes back when the other has had its turn; should that never be loaded,
     when it would have had it."""
     model = victim.model
+    if model.removed:
+        return  # it is gone from the configuration, and with its process for good
     guest_seconds = state.load_seconds(plan.want.model, plan.option) + state.policy.min_residency_seconds
     state.last_number += 1
     model.yielded_until = victim.hot_until

@@ -42,7 +42,7 @@ def test_growth_makes_less_than_nothing_free_and_is_no_violation() -> None:
     option = launch(80)
     book.reserve(ONE, option)
     book.read(DeviceRead(GPU, 100, 95, ((ONE, 95),)), 1.0)
-    assert book.measure(ONE, option) == (95,)
+    assert book.measure(ONE, option, GPU) == (95,)
     assert book.books[GPU].free_bytes == -5
     assert book.books[GPU].pressure
     assert not book.fits(((GPU, 1),))
@@ -56,7 +56,7 @@ def test_a_measurement_replaces_the_estimate_and_later_growth_beyond_noise() -> 
     book.reserve(ONE, option)
     for held, known in ((19, None), (50, (50,)), (50, None), (40, None), (51, None), (60, (60,))):
         book.read(DeviceRead(GPU, 100, held, ((ONE, held),)), 1.0)
-        assert book.measure(ONE, option) == known
+        assert book.measure(ONE, option, GPU) == known
     assert book.needs(option) == ((GPU, 60),)
 
 
