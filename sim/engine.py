@@ -115,7 +115,7 @@ class _Process:
             if wait.cancelled_caught:
                 return
             if not stands:
-                left -= trio.current_time() - began
+                left = max(0.0, left - (trio.current_time() - began))  # woken late: a busy loop
         raise UpstreamFailure(UpstreamFailureKind.BROKEN, f"process {self.pid} ended inside an answer")
 
 

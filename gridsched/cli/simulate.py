@@ -46,6 +46,9 @@ def main(args: argparse.Namespace) -> int:
     except SettingsError as error:
         say(str(error))
         return CONFIGURATION
+    if args.plot is not None and (why := unwritable(args.plot)):
+        say(why)
+        return FAILED
     scenarios = {BASE: scenario, **{name: _of_seed(each, args.seed) for name, each in scenario.variants.items()}}
     outcomes = _run_all(scenarios, quiet=args.json)
     if args.json:
@@ -106,17 +109,30 @@ def _differences(settings: Mapping[str, object], usual: Mapping[str, object]) ->
     return [f"{key} {value}" for key, value in settings.items() if usual.get(key) != value]
 
 
+def unwritable(path: Path) -> str:
+    """Why the picture cannot be written, found out before minutes of runs; empty where it can. Leaves all as it was."""
+    new = not path.exists()
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        return f"cannot write {path}: {error.strerror}"
+    return ""
+
+
 def _draw(scenario: "Scenario", path: Path, title: str) -> int:
-    """The exit code. The file is opened before the runs, which take longer than finding out that it cannot be."""
+    """Draw the frontier; the exit code. A picture that is there already stays until the new one is known."""
     from sim.whatif import frontier  # noqa: PLC0415 - found lazily, see the module's docstring
 
+    points = frontier.sweep(scenario)
+    if not points:
+        say("nobody chats in this scenario: there is nothing to draw")
+        return FAILED
     try:
-        with path.open("w", encoding="utf-8") as file:
-            points = frontier.sweep(scenario)
-            if points:
-                file.write(frontier.svg(points, title))
+        path.write_text(frontier.svg(points, title), encoding="utf-8")
     except OSError as error:
         say(f"cannot write {path}: {error.strerror}")
         return FAILED
-    say(f"the frontier is drawn in {path}" if points else "nobody chats in this scenario: there is nothing to draw")
-    return 0 if points else FAILED
+    say(f"the frontier is drawn in {path}")
+    return 0

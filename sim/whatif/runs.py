@@ -76,15 +76,20 @@ def _all(tasks: Sequence[Task]) -> list[Result]:
         return [_one(task) for task in tasks]
     # Spawned, not forked: whoever calls may have threads.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=context)
+    # Ctrl-C reaches everybody at the terminal, and is for us alone: who starts with it blocked never hears it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
-        return list(pool.map(_one, tasks, chunksize=max(1, len(tasks) // (8 * workers))))
+        results = pool.map(_one, tasks, chunksize=max(1, len(tasks) // (8 * workers)))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return list(results)
+    except BaseException:
+        for child in multiprocessing.active_children():  # nobody wants what they are at, which may take hours
+            child.terminate()
+        raise
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         pool.shutdown(cancel_futures=True)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _one(task: Task) -> Result:

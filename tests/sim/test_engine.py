@@ -387,3 +387,23 @@ async def test_S10_a_process_that_stands_still_can_die(autojump_clock: trio.test
             nursery.start_soon(kill)
             with pytest.raises(UpstreamFailure):
                 await running.ask("/v1/chat/completions", CHAT)
+
+
+async def test_S10_a_process_that_is_told_to_stand_a_moment_late_has_its_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A loop that was busy past an answer's moment tells the process to stand after it: nothing is left to wait for."""
+    async with process() as running:
+        await running.ready()
+        async with trio.open_nursery() as nursery:
+
+            async def be_busy() -> None:
+                await trio.sleep(0.01)
+                autojump_clock.jump(60.0)
+                running.world.engine.pause(ONE)
+                await trio.sleep(1.0)
+                running.world.engine.resume(ONE)
+
+            nursery.start_soon(be_busy)
+            status, _ = await running.ask("/v1/chat/completions", CHAT)
+            assert status == 200

@@ -1,11 +1,17 @@
 """A what-if's file: every fault with its place and key, and exit code 2."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from gridsched.cli import main as cli
 from gridsched.cli import scenario as files
+from gridsched.cli import simulate
 from gridsched.settings.faults import SettingsError
 from sim.whatif import SHIPPED
 
@@ -136,3 +142,49 @@ def test_a_shipped_scenario_can_be_used(path: Path) -> None:
     scenario = files.load(path)
     assert scenario.policies
     assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1, the path, and not a line of figures; a picture that can be is not there before it is drawn."""
+    path = tmp_path / "s.yaml"
+    path.write_text(GOOD.replace("seeds: 2", "seeds: 1000").replace("seconds: 30s", "seconds: 24h"), encoding="utf-8")
+    for wrong in (tmp_path, tmp_path / "nowhere" / "f.svg"):
+        assert cli.main(["simulate", str(path), "--plot", str(wrong)]) == 1
+        said = capsys.readouterr()
+        assert said.err.startswith(f"gridsched: cannot write {wrong}: ")
+        assert said.out == ""
+    assert simulate.unwritable(tmp_path / "f.svg") == ""
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one processor makes its runs in one process")
+def test_an_interrupt_ends_all_runs_at_once_and_without_a_word(tmp_path: Path) -> None:
+    """Ctrl-C at a terminal reaches every process: 130, in a moment, whatever they are at, and no traceback."""
+    path = tmp_path / "s.yaml"
+    path.write_text(GOOD.replace("seeds: 2", "seeds: 1000").replace("seconds: 30s", "seconds: 24h"), encoding="utf-8")
+    command = (sys.executable, "-m", "gridsched.cli.main", "simulate", str(path))
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, start_new_session=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline().startswith(b"86400 s of virtual time")
+        while not any(map(_hears_interrupts, _children(run.pid))):
+            assert run.poll() is None
+        os.killpg(run.pid, signal.SIGINT)
+        _, told = run.communicate(timeout=30)
+    assert (run.returncode, told) == (130, b"")
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+
+
+def _hears_interrupts(pid: str) -> bool:
+    """Its interpreter has come as far as to have a handler: from here on it would say that it was interrupted."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) & 1 << signal.SIGINT - 1)
