@@ -223,23 +223,37 @@ def _kept_from(state: State, want: Want, option: LaunchOption) -> Obstacle | Non
 
 
 class _LoadSlots:
-    """L6: one low load on the machine, one interactive beside it. A live plan claims its slot from when no victim of
-    it has a step in flight any more: before that nobody can say when it needs it, and a chat on another device would
-    wait for minutes."""
+    """L6: one low load on the machine, one interactive beside it. A live plan claims its slot from when it waits for no
+    step in flight any more: before that nobody can say when it needs it, and a chat on another device would wait for
+    minutes."""
 
     def __init__(self, state: State) -> None:
         self.taken: dict[bool, str] = {}
         self._busy: Obstacle | None = None
+        self._ending: list[Instance] = []
         for instance in state.instances.values():
-            if instance.state is InstanceState.STARTING and instance.model.successor is not instance:
+            if instance.busy() and _ends_soon(instance):
+                self._ending.append(instance)
+            elif instance.state is InstanceState.STARTING and instance.model.successor is not instance:
                 self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
         self.low_begun = False in self.taken
 
-    @staticmethod
-    def is_far_ahead(plans: list[Plan]) -> Obstacle | None:
+    def waits_for_steps(self, plan: Plan) -> bool:
+        """Whether steps in flight have to end before a load can begin: its victims', or those of a process that goes by
+        itself and whose memory it is to have, or whose model is to be loaded again."""
+        if any(victim.busy() for victim in plan.victims):
+            return True
+        for instance in self._ending:
+            if instance.model is plan.want.model:
+                return True
+            if not plan.fits_now and not set(instance.devices).isdisjoint(plan.option.devices):
+                return True
+        return False
+
+    def is_far_ahead(self, plans: list[Plan]) -> Obstacle | None:
         """What keeps a chat's load from being planned: so many go before it, one at a time, that its victims would
         stand drained for nothing meanwhile."""
-        if sum(plan.live for plan in plans) < PLANS_AHEAD:
+        if sum(plan.live and not self.waits_for_steps(plan) for plan in plans) < PLANS_AHEAD:
             return None
         return Obstacle("L6", f"{plans[0].want.model.spec.name} and others go first, loads go one at a time")
 
@@ -252,7 +266,7 @@ class _LoadSlots:
 
     def claim(self, plan: Plan) -> None:
         """Set the slot aside for a plan that will need it soon."""
-        if plan.want.chat not in self.taken and not any(victim.busy() for victim in plan.victims):
+        if plan.want.chat not in self.taken and not self.waits_for_steps(plan):
             self.taken[plan.want.chat] = plan.want.model.spec.name
 
 
@@ -313,7 +327,8 @@ def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
 
 def _begin_loads(state: State, plans: list[Plan]) -> None:
     """Start what can start, oldest first."""
-    taken = _LoadSlots(state).taken
+    slots = _LoadSlots(state)
+    taken = slots.taken
     for plan in plans:
         if not plan.live:
             continue
@@ -326,8 +341,7 @@ def _begin_loads(state: State, plans: list[Plan]) -> None:
             plan.waits = ("L3", "the device says that its memory is not free yet")
         elif plan.fits_now:
             lifecycle.start(state, plan)
-        if plan.want.chat not in taken and not any(victim.busy() for victim in plan.victims):
-            taken[plan.want.chat] = model.spec.name
+        slots.claim(plan)
 
 
 def _watch_the_rest(state: State) -> None:

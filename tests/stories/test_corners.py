@@ -1,9 +1,12 @@
 """Where rules meet: short sequences in which each rule does what it says and the two together did not."""
 
+import pytest
+
 from gridsched.core.events import DrainBegan, Failure, FailureCause, ModelsChanged
 from gridsched.core.ids import ModelName
+from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
-from tests.stories.world import BACKGROUND, BATCH, GB, World, model, option, spanning
+from tests.stories.world import BACKGROUND, BATCH, CHAT, GB, World, model, option, spanning
 
 CRASH = Failure(FailureCause.CRASHED, "it died")
 
@@ -61,6 +64,43 @@ def test_L2_a_reading_from_before_the_first_request_is_no_measurement() -> None:
     assert held == {"gpu0": int(8.5 * GB), "gpu1": 8 * GB}
     world.read(7.0, {"wide": 7.0}, "gpu1")
     assert books[world.scheduler.state.instances[world.instance("wide")].devices[1]].free_bytes == 9 * GB
+
+
+# --- load slots ---------------------------------------------------------------------------------------------------
+
+
+def test_L6_chats_whose_victims_work_keep_nobody_from_a_card_that_is_free() -> None:
+    """Four chats wait for long generations on four cards. A fifth, whose card is empty, waits for none of them."""
+    cards = {f"gpu{number}": 16.0 for number in range(5)}
+    low = [model(f"low{number}", option(12, device=f"gpu{number}")) for number in range(4)]
+    chat = [model(f"chat{number}", option(12, device=f"gpu{number}")) for number in range(5)]
+    world = World((*low, *chat), cards, step_seconds={"chat4": 1.0})
+    for each in low:
+        world.submit(each.name, BACKGROUND)
+        world.advance(11.0)
+    waiting = [world.submit(each.name) for each in chat]
+    assert world.loads("chat4") == [world.now]
+    world.advance(11.0)
+    assert [world.why(job) for job in waiting] == ["R2"] * 4 + [""]
+
+
+@pytest.mark.parametrize("job_class", [CHAT, BACKGROUND])
+def test_L6_a_load_that_waits_for_a_stalled_process_to_end_its_other_step_claims_no_slot(job_class: JobClass) -> None:
+    """One step of two stalls, the other goes on for long: neither who wants the memory nor who wants the model itself
+    keeps another card from loading."""
+    ladder = model("old", option(12, 2))
+    models = (ladder, model("next", option(12)), model("elsewhere", option(12, device="gpu1")))
+    for name in ("next", "old"):
+        world = World(models, {"gpu0": 16.0, "gpu1": 16.0})
+        world.submit("old", BACKGROUND)
+        world.advance(11.0)
+        world.finish(world.submit("old", BACKGROUND), Outcome(OutcomeKind.STALLED))
+        assert world.state("old") == "draining"
+        waits = world.submit(name, job_class)
+        world.submit("elsewhere", job_class)
+        assert world.loads("elsewhere") == [world.now]
+        world.advance(60.0)
+        assert world.waits(waits)
 
 
 # --- slots --------------------------------------------------------------------------------------------------------
