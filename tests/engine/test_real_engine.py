@@ -126,9 +126,12 @@ async def test_P6a_a_real_engine_names_what_is_wrong_with_a_file(real: Bench) ->
         real.model.unlink(missing_ok=True)
         if content is not None:
             real.model.write_bytes(content)
-        real.events.clear()
-        failure = (await real.run_to_the_end(real.launch())).failure
-        assert failure is not None
+        for _ in range(5):  # on a busy machine the engine at times ends before its logging thread has printed why
+            real.events.clear()
+            failure = (await real.run_to_the_end(real.launch())).failure
+            assert failure is not None
+            if failure.cause is not FailureCause.CRASHED:
+                break
         assert failure.cause is cause, failure
 
 
