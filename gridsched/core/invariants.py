@@ -7,6 +7,7 @@ made, in `lifecycle.stop` and `Ledger.reserve`.
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
@@ -69,8 +70,11 @@ def inv_2_slots(state: State) -> None:
 
 
 def inv_3_ledger_mirrors_instances(state: State) -> None:
-    """L1: each instance reserves on exactly its devices until its memory is back, and nobody else reserves."""
+    """L1: each instance reserves on exactly its devices until its memory is back, and nobody else reserves; the sums
+    that are kept are right."""
     for name, book in state.ledger.books.items():
+        if replace(book) != book:
+            broken(state, 3, f"the sums of {name} are not what it holds")
         for instance_id in book.reservations:
             item = state.instances.get(instance_id)
             if item is None or item.released:

@@ -81,7 +81,13 @@ class Reservation:
 @dataclass(slots=True)
 class DeviceBook:
     """One device's page. `used_bytes` and `external_bytes` are 0 until it was read; `believed`: what others hold was
-    read since the last of ours went (L3); `guessed`: it rests on a reading that may be older than the last release."""
+    read since the last of ours went (L3); `guessed`: it rests on a reading that may be older than the last release.
+
+    The sums are kept, because every planning asks for them many times over: `usable_bytes` is what may be planned at
+    all (L4), `free_bytes` what a decision may reserve now, below 0 under pressure (R6a), `going_bytes` what stopping
+    instances are giving back (R3), `lost_bytes` what processes that should be gone never gave back (L5). `add_up` alone
+    writes them; the ledger calls it wherever it has changed what they are made of.
+    """
 
     spec: DeviceSpec
     used_bytes: int = 0
@@ -92,26 +98,26 @@ class DeviceBook:
     believed: bool = True
     guessed: bool = False
     reservations: dict[InstanceId, Reservation] = field(default_factory=dict)
+    usable_bytes: int = field(init=False)
+    free_bytes: int = field(init=False)
+    going_bytes: int = field(init=False)
+    lost_bytes: int = field(init=False)
 
-    @property
-    def usable_bytes(self) -> int:
-        """What may be planned at all (L4)."""
-        return self.spec.total_bytes - self.spec.headroom_bytes
+    def __post_init__(self) -> None:
+        self.add_up()
 
-    @property
-    def lost_bytes(self) -> int:
-        """What processes that should be gone never gave back (L5)."""
-        return sum(item.bytes for item in self.reservations.values() if item.lost)
-
-    @property
-    def going_bytes(self) -> int:
-        """What stopping instances are giving back (R3)."""
-        return sum(item.bytes for item in self.reservations.values() if item.going and not item.lost)
-
-    @property
-    def free_bytes(self) -> int:
-        """What a decision may reserve now; below 0 under pressure (R6a)."""
-        return self.usable_bytes - self.external_bytes - sum(item.bytes for item in self.reservations.values())
+    def add_up(self) -> None:
+        """Make the sums anew."""
+        reserved = going = lost = 0
+        for item in self.reservations.values():
+            reserved += item.bytes
+            if item.lost:
+                lost += item.bytes
+            elif item.going:
+                going += item.bytes
+        self.usable_bytes = self.spec.total_bytes - self.spec.headroom_bytes
+        self.free_bytes = self.usable_bytes - self.external_bytes - reserved
+        self.going_bytes, self.lost_bytes = going, lost
 
     @property
     def pressure(self) -> bool:
@@ -155,11 +161,13 @@ class Ledger:
                 continue
             if book.reservations:
                 book.spec = DeviceSpec(name, 0)
+                book.add_up()
             else:
                 del self.books[name]
         for name, spec in wanted.items():
             if name in self.books:
                 self.books[name].spec = spec
+                self.books[name].add_up()
             else:
                 self.books[name] = DeviceBook(spec)
 
@@ -198,11 +206,16 @@ class Ledger:
             raise InvariantViolation(f"INV-3: instance {instance_id} reserves {needs}, which is not free")
         estimates = {part.device: part.total_bytes for part in option.footprint}
         for device, need_bytes in needs:
-            self.books[device].reservations[instance_id] = Reservation(estimates.get(device, need_bytes), need_bytes)
+            book = self.books[device]
+            book.reservations[instance_id] = Reservation(estimates.get(device, need_bytes), need_bytes)
+            book.add_up()
 
     def fits(self, needs: Needs) -> bool:
         """Whether a decision may reserve these bytes now (L1)."""
-        return all(need <= 0 or need <= self.books[device].free_bytes for device, need in needs)
+        for device, need in needs:  # noqa: SIM110 - a generator costs more than the question
+            if need > 0 and need > self.books[device].free_bytes:
+                return False
+        return True
 
     def really_free(self, needs: Needs) -> bool:
         """L3: whether the devices' own totals cover these bytes too, whatever is believed of others. A device that was
@@ -215,7 +228,7 @@ class Ledger:
 
     def settled(self, instance_id: InstanceId, now: float) -> None:
         """The launch is over: from the next reading on the memory counts as taken up."""
-        for item in self._of(instance_id):
+        for _, item in self._of(instance_id):
             item.settled_at = now
 
     def going(self, instance_id: InstanceId, now: float) -> None:
@@ -224,36 +237,45 @@ class Ledger:
             item = book.reservations.get(instance_id)
             if item is not None and not item.going:
                 item.going = True
+                book.add_up()
                 book.last_stop_at = now
                 book.frozen_readings = FREEZE_READINGS
                 book.believed = False
 
     def lose(self, instance_id: InstanceId) -> int:
         """L5: the deadline has passed and the memory is not back. Gives the bytes."""
-        items = list(self._of(instance_id))
-        for item in items:
+        lost_bytes = 0
+        for book, item in self._of(instance_id):
             item.lost = True
-        return sum(item.bytes for item in items)
+            book.add_up()
+            lost_bytes += item.bytes
+        return lost_bytes
 
     def release(self, instance_id: InstanceId, now: float) -> None:
         """The memory is verified back. Where it took so long that readings counted it as ours meanwhile, what others
         hold is read anew from the last of them (L3)."""
         for book in self.books.values():
-            item = book.reservations.pop(instance_id, None)
-            if item is not None and now >= book.last_stop_at + FREEZE_SECONDS:
+            if book.reservations.pop(instance_id, None) is None:
+                continue
+            book.add_up()
+            if now >= book.last_stop_at + FREEZE_SECONDS:
                 _believe(book)
                 book.guessed = True
 
     def bytes_of(self, instance_id: InstanceId) -> Mapping[DeviceName, int]:
         """What an instance holds, by device."""
-        found = ((name, book.reservations.get(instance_id)) for name, book in self.books.items())
-        return {name: item.bytes for name, item in found if item is not None}
+        found: dict[DeviceName, int] = {}
+        for name, book in self.books.items():
+            item = book.reservations.get(instance_id)
+            if item is not None:
+                found[name] = item.bytes
+        return found
 
-    def _of(self, instance_id: InstanceId) -> Iterable[Reservation]:
+    def _of(self, instance_id: InstanceId) -> Iterable[tuple[DeviceBook, Reservation]]:
         for book in self.books.values():
             item = book.reservations.get(instance_id)
             if item is not None:
-                yield item
+                yield book, item
 
     # --- what is read -------------------------------------------------------------------------------------------
 
@@ -297,14 +319,15 @@ class Ledger:
         figures: list[int] = []
         for part in option.footprint:
             book = self.books.get(part.device)
-            item = book.reservations.get(instance_id) if book else None
-            if item is None:
+            item = book.reservations.get(instance_id) if book is not None else None
+            if book is None or item is None:
                 return None
             held = item.held_bytes or 0 if part.device == read else 0
-            if held * PLAUSIBLE_PART >= part.total_bytes and held > 0 and _is_news(item, held):
+            if held > 0 and _is_news(item, held) and held * PLAUSIBLE_PART >= part.total_bytes:
                 item.first_bytes = item.first_bytes or held
                 item.bytes = held
                 item.measured = True
+                book.add_up()
                 changed = True
             if item.measured:
                 figures.append(item.bytes)
@@ -364,9 +387,14 @@ def _has_grown(item: Reservation, held_bytes: int) -> bool:
 
 def _believe(book: DeviceBook) -> None:
     """L3: others hold what is used and not ours."""
-    ours = sum(_ours(item) for item in book.reservations.values())
-    book.external_bytes = max(0, book.used_bytes - ours)
+    external_bytes = book.used_bytes
+    for item in book.reservations.values():
+        external_bytes -= _ours(item)
+    external_bytes = max(0, external_bytes)
     book.believed = True
+    if external_bytes != book.external_bytes:
+        book.external_bytes = external_bytes
+        book.add_up()
 
 
 def _ours(item: Reservation) -> int:
