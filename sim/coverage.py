@@ -60,7 +60,8 @@ def _tables() -> Iterator[Table]:
 
 
 def _move(state: Enum, move: Enum) -> str:
-    return f"{type(state).__name__} {state.name} {move.name}"
+    # `name` and `value` of a member are properties written in Python; what they read is not.
+    return f"{type(state).__name__} {state._name_} {move._name_}"
 
 
 ALL_MOVES = tuple(_move(state, move) for table in _tables() for state, moves in table.items() for move in moves)
@@ -101,7 +102,7 @@ class Coverage:
             self.met[f"{kind.__name__} {state(event)}"] += 1
         for command in commands:
             if type(command) is Log:
-                self.met[command.event.value] += 1
+                self.met[command.event._value_] += 1
 
     @contextmanager
     def counting_moves(self) -> Iterator[None]:

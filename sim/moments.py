@@ -28,6 +28,7 @@ class Moments:
         self._heap: list[tuple[float, int, Act]] = []
         self._inbox: deque[Event] = deque()
         self._made = 0
+        self._over = False
 
     def later(self, seconds: float, act: Act) -> None:
         """Do something in some seconds; things of one moment are done in the order in which they were asked for."""
@@ -45,12 +46,16 @@ class Moments:
         late = lag and self._lag.random() < LATE_SHARE
         self.later(self._lag.random() * LATE_SECONDS if late else 0.0, self._hear)
 
+    def end(self) -> None:
+        """Let no more time pass, now or later."""
+        self._over = True
+
     def _hear(self) -> None:
         self._deliver(self._inbox.popleft())
 
     def play(self, done: Callable[[], bool]) -> None:
-        """Let time pass until there is nothing more, or `done` says so."""
+        """Let time pass until there is nothing more, or `done` says so, or it was to end for good."""
         heap, pop = self._heap, heapq.heappop
-        while heap and not done():
+        while heap and not self._over and not done():
             self.now, _, act = pop(heap)
             act()

@@ -104,9 +104,9 @@ class World:
     def run(self, events: int, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """Two thirds of the events with faults, the rest healed; then no new job, and time for everything to end."""
         self._begin()
-        self._play(lambda: self.steps >= events * 2 // 3)
+        self.moments.play(lambda: self.steps >= events * 2 // 3)
         self._heal()
-        self._play(lambda: self.steps >= events)
+        self.moments.play(lambda: self.steps >= events)
         self.clients.open = False
         self.cards.poll_seconds = QUIET_POLL_SECONDS
         if self.scenario.drain:
@@ -116,7 +116,7 @@ class World:
             self.cards.poll_seconds = IDLE_POLL_SECONDS
             self._wait_for(LONGEST_WAIT_SECONDS, lambda: not self.clients.seats)
         rest = self.now + REST_SECONDS
-        self._play(lambda: self.now > rest)
+        self.moments.play(lambda: self.now > rest)
         self._wait_for(patience_seconds, self._all_is_back)
 
     def _begin(self) -> None:
@@ -141,13 +141,10 @@ class World:
         self.clients.arrive()
         self.persons.begin()
 
-    def _play(self, done: Callable[[], bool]) -> None:
-        self.moments.play(lambda: self._stop_early() or done())
-
     def _wait_for(self, seconds: float, done: Callable[[], bool]) -> None:
         """Wait for something, but not for longer."""
         limit = self.moments.now + seconds
-        self._play(lambda: self.moments.now > limit or done())
+        self.moments.play(lambda: self.moments.now > limit or done())
 
     def _heal(self) -> None:
         """Nothing goes wrong from now on, and what went wrong is put right."""
@@ -187,6 +184,8 @@ class World:
             carry_out = carrying.get(type(command))
             if carry_out is not None:
                 carry_out(command)
+        if self._stop_early():
+            self.moments.end()
 
     def _arm(self, command: ArmTimer) -> None:
         self._timer += 1

@@ -7,7 +7,6 @@ made, in `lifecycle.stop` and `Ledger.reserve`.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
@@ -73,7 +72,11 @@ def inv_3_ledger_mirrors_instances(state: State) -> None:
     """L1: each instance reserves on exactly its devices until its memory is back, and nobody else reserves; the sums
     that are kept are right."""
     for name, book in state.ledger.books.items():
-        if replace(book) != book:
+        pages = book.reservations.values()
+        going = sum(item.bytes for item in pages if item.going and not item.lost)
+        lost = sum(item.bytes for item in pages if item.lost)
+        free = book.spec.total_bytes - book.spec.headroom_bytes - book.external_bytes - sum(item.bytes for item in pages)
+        if (going, lost, free) != (book.going_bytes, book.lost_bytes, book.free_bytes):
             broken(state, 3, f"the sums of {name} are not what it holds")
         for instance_id in book.reservations:
             item = state.instances.get(instance_id)

@@ -34,7 +34,8 @@ class Watch:
         self.found: list[Violation] = []
         self._checkers = [family(self.book, self.found) for family in FAMILIES]
         self._hears = _by_type(one.hears() for one in self._checkers)
-        self._judges = _by_type(one.judges() for one in self._checkers)
+        # Each command is judged before the book notes it.
+        self._takes = _by_type((*(one.judges() for one in self._checkers), self.book.noting))
         self._settled = [one.settled for one in self._checkers if type(one).settled is not Checker.settled]
         self._digest = Digest()
 
@@ -46,10 +47,9 @@ class Watch:
         for hear in self._hears.get(type(event), ()):
             hear(event)
         for command in commands:
-            for judge in self._judges.get(type(command), ()):
-                judge(command)
-            book.note(command)
-        waits = [(name, line, book.open_instance(name)) for name, line in book.lines.items()]
+            for take in self._takes.get(type(command), ()):
+                take(command)
+        waits = [(name, line, book.open_instance(name)) for name, line in book.lines.items()] if book.lines else []
         for settle in self._settled:
             settle(waits)
 

@@ -12,7 +12,6 @@ from gridsched.core.commands import (
     AbortStep,
     AnswerRequest,
     ArmTimer,
-    Command,
     GrantStep,
     KeepMeasurement,
     PauseInstance,
@@ -58,7 +57,7 @@ DONE, ENGINE_DIED, STALLED = OutcomeKind.DONE, OutcomeKind.ENGINE_DIED, OutcomeK
 
 
 class Book(Facts):
-    """Hears every event and notes every command."""
+    """Hears every event and notes every command: `noting` says by which method, for whoever hands them on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +85,7 @@ class Book(Facts):
             PolicyChanged: self._policy_changed,
             DrainBegan: self._drain_began,
         }
-        self._noting: dict[type, Callable[..., None]] = {
+        self.noting: dict[type, Callable[..., None]] = {
             GrantStep: self._note_grant,
             RejectJob: self._note_rejection,
             StartInstance: self._note_start,
@@ -108,12 +107,6 @@ class Book(Facts):
         hearing = self._hearing.get(type(event))
         if hearing is not None:
             hearing(event)
-
-    def note(self, command: Command) -> None:
-        """Note what the scheduler has asked for."""
-        noting = self._noting.get(type(command))
-        if noting is not None:
-            noting(command)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ class Jobs(Checker):
     def __init__(self, book: Facts, found: list[Violation]) -> None:
         super().__init__(book, found)
         self._limits: list[tuple[float, JobId]] = []
+        self._longer = False  # whether a queue may have become longer than it may be
 
     def hears(self) -> Mapping[type, Callable[..., None]]:
         """Arrivals, and what changes how long they may wait."""
@@ -33,9 +34,11 @@ class Jobs(Checker):
         if event.job.id in self.book.closed:
             self.broken("S7", f"job {event.job.id} is submitted twice")
         self._remember_limit(self.book.jobs[event.job.id])
+        self._longer = True
 
     def _remember_limits(self, event: object) -> None:
         del event
+        self._longer = True
         self._limits.clear()
         for note in self.book.waiting():
             self._remember_limit(note)
@@ -75,17 +78,18 @@ class Jobs(Checker):
     def _holds(self, note: JobNote, code: RejectionCode) -> bool:
         """Whether the reason may be true, as far as a stranger can tell."""
         book, model = self.book, note.model
+        if code is RejectionCode.NOT_RESIDENT:
+            return note.job.warm_only or note.job.no_evict
+        if code is RejectionCode.DRAINING:
+            return book.draining
+        if code is RejectionCode.UPSTREAM_ERROR:
+            return note.deaths > 0
         names = book.models_for(note)
-        holds = {
-            RejectionCode.MODEL_NOT_FOUND: model in book.gone_families
-            or not any(name in book.models for name in names),
-            RejectionCode.MODEL_NOT_SUPPORTED: model in book.families and (not names or note.job.steps > 1),
-            RejectionCode.NOT_RESIDENT: note.job.warm_only or note.job.no_evict,
-            RejectionCode.DRAINING: book.draining,
-            RejectionCode.UPSTREAM_ERROR: note.deaths > 0,
-            RejectionCode.MODEL_FAILED: any(name in book.failed_at for name in names),
-        }
-        return holds.get(code, True)
+        if code is RejectionCode.MODEL_NOT_FOUND:
+            return model in book.gone_families or not any(name in book.models for name in names)
+        if code is RejectionCode.MODEL_NOT_SUPPORTED:
+            return model in book.families and (not names or note.job.steps > 1)
+        return code is not RejectionCode.MODEL_FAILED or any(name in book.failed_at for name in names)
 
     def settled(self, waits: Waits) -> None:
         """Nobody has waited longer than they may, and no queue is longer than it may be."""
@@ -98,6 +102,12 @@ class Jobs(Checker):
             if late is not None and late.first_granted_at is None:
                 waited = book.now - late.arrived_at
                 self.broken("S9", f"job {late.job.id} waits {waited:.3f}s, its limit is {self._limit(late)}")
+        if self._longer:
+            self._longer = False
+            self._judge_lengths()
+
+    def _judge_lengths(self) -> None:
+        book = self.book
         for job_class, queue in book.policy.queues.items():
             if book.unserved[job_class] > queue.max_length:
                 length = book.unserved[job_class]
