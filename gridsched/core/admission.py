@@ -17,7 +17,7 @@ from gridsched.core.job import Job, Outcome, OutcomeKind
 from gridsched.core.ledger import DeviceBook, Ledger, Needs
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import Instance, ModelState
+from gridsched.core.residency import Instance, ModelState, Rungs
 from gridsched.core.state import State
 
 COMPONENTS = (
@@ -190,12 +190,14 @@ def busy_models(state: State) -> list[str]:
 # --- memory -----------------------------------------------------------------------------------------------------
 
 
-def usable_rungs(ledger: Ledger, model: ModelState) -> Iterator[tuple[LaunchOption, Needs]]:
+def usable_rungs(ledger: Ledger, model: ModelState) -> tuple[tuple[LaunchOption, Needs], ...]:
     """The rungs of a ladder that an empty machine could carry, best first."""
-    for option in model.spec.options:
-        needs = ledger.needs(option)
-        if all(device in ledger.books and need <= ledger.books[device].usable_bytes for device, need in needs):
-            yield option, needs
+    options = model.spec.options
+    if model.rungs is None or model.rungs.revision != ledger.revision or model.rungs.options is not options:
+        rungs = ((option, ledger.needs(option)) for option in options)
+        usable = tuple((option, needs) for option, needs in rungs if ledger.carries(needs))
+        model.rungs = Rungs(ledger.revision, options, usable)
+    return model.rungs.usable
 
 
 def fit_of(state: State, model: ModelState, *, without_leases: bool = False) -> Fit:
@@ -368,7 +370,10 @@ def _suggestions(state: State, needs: Needs, fit: Fit) -> tuple[list[str], bool]
 
 def _enough(state: State, needs: Needs, *, outside: bool = False, pins: bool = False, leases: bool = False) -> bool:
     """Whether it fits once what others hold, what is pinned, or whose device it is for now, is gone."""
-    return all(need <= _without(state, device, outside=outside, pins=pins, leases=leases) for device, need in needs)
+    for device, need in needs:  # noqa: SIM110 - a generator costs more than the question
+        if need > _without(state, device, outside=outside, pins=pins, leases=leases):
+            return False
+    return True
 
 
 def _without(state: State, device: DeviceName, *, outside: bool, pins: bool, leases: bool) -> int:

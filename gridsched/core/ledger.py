@@ -144,17 +144,20 @@ class DeviceBook:
 
 class Ledger:
     """All devices' pages. `measured` holds what launches really took in this run, by option key (L2), nothing for one
-    whose measurement is not believed any more; `shortages`, where launches ran out of memory (L6a)."""
+    whose measurement is not believed any more; `shortages`, where launches ran out of memory (L6a). `revision` counts
+    what changes the answers of `needs` and `carries`, so that they may be remembered until then."""
 
     def __init__(self) -> None:
         self.books: dict[DeviceName, DeviceBook] = {}
         self.measured: dict[str, tuple[int, ...]] = {}
         self.shortages: dict[str, Shortage] = {}
+        self.revision = 0
 
     # --- what there is ------------------------------------------------------------------------------------------
 
     def set_devices(self, specs: Iterable[DeviceSpec]) -> None:
         """Take over the devices there are. One that is gone stays, with nothing usable, while ours hold it."""
+        self.revision += 1
         wanted = {spec.name: spec for spec in specs}
         for name, book in list(self.books.items()):
             if name in wanted:
@@ -178,6 +181,8 @@ class Ledger:
         given up for ever on what was believed once.
         """
         taken = self.taken(option)
+        if not self.shortages:
+            return taken
         short = self.shortages.get(option.key)
         book = self.books.get(short.device) if short is not None else None
         if short is None or book is None:
@@ -196,6 +201,14 @@ class Ledger:
         if host is not None and host.device in self.books and host.device not in option.devices:
             needs += ((host.device, host.total_bytes),)
         return needs
+
+    def carries(self, needs: Needs) -> bool:
+        """Whether the devices are there and would have so much if nobody held anything (L4)."""
+        for device, need in needs:
+            book = self.books.get(device)
+            if book is None or need > book.usable_bytes:
+                return False
+        return True
 
     # --- what we hold -------------------------------------------------------------------------------------------
 
@@ -259,7 +272,7 @@ class Ledger:
                 continue
             book.add_up()
             if now >= book.last_stop_at + FREEZE_SECONDS:
-                _believe(book)
+                self._believe(book)
                 book.guessed = True
 
     def bytes_of(self, instance_id: InstanceId) -> Mapping[DeviceName, int]:
@@ -295,7 +308,20 @@ class Ledger:
         book.guessed = False
         if self._frozen(book, now):
             return
-        _believe(book)
+        self._believe(book)
+
+    def _believe(self, book: DeviceBook) -> None:
+        """L3: others hold what is used and not ours."""
+        external_bytes = book.used_bytes
+        for item in book.reservations.values():
+            external_bytes -= _ours(item)
+        external_bytes = max(0, external_bytes)
+        book.believed = True
+        if external_bytes != book.external_bytes:
+            book.external_bytes = external_bytes
+            book.add_up()
+            if self.shortages:  # what those launches need may be all that is not others' (L6a)
+                self.revision += 1
 
     def _frozen(self, book: DeviceBook, now: float) -> bool:
         if now >= book.last_stop_at + FREEZE_SECONDS:
@@ -334,7 +360,7 @@ class Ledger:
         if not changed or len(figures) < len(option.footprint):
             return None
         self.measured[option.key] = tuple(figures)
-        self.shortages.pop(option.key, None)
+        self.forget_shortage(option)
         return self.measured[option.key]
 
     # --- what failures teach ------------------------------------------------------------------------------------
@@ -343,6 +369,7 @@ class Ledger:
         """L6a: do not believe what was measured of a launch. Says whether there was anything to forget."""
         known = self.measured.get(option.key, option.measured_bytes)
         self.measured[option.key] = ()
+        self.revision += 1
         return bool(known)
 
     def note_shortage(self, instance_id: InstanceId, option: LaunchOption, *, on_host: bool) -> Shortage | None:
@@ -362,7 +389,13 @@ class Ledger:
         if short.free_bytes >= SHORT_TIMES * need_bytes:
             return None
         self.shortages[option.key] = short
+        self.revision += 1
         return short
+
+    def forget_shortage(self, option: LaunchOption) -> None:
+        """L6a: it did not run out of memory this time, or it may be tried again as it was estimated."""
+        self.shortages.pop(option.key, None)
+        self.revision += 1
 
     @staticmethod
     def _could_have(instance_id: InstanceId, book: DeviceBook) -> int:
@@ -383,18 +416,6 @@ def _is_news(item: Reservation, held_bytes: int) -> bool:
 
 def _has_grown(item: Reservation, held_bytes: int) -> bool:
     return held_bytes > item.bytes + item.bytes // GROWTH_PART
-
-
-def _believe(book: DeviceBook) -> None:
-    """L3: others hold what is used and not ours."""
-    external_bytes = book.used_bytes
-    for item in book.reservations.values():
-        external_bytes -= _ours(item)
-    external_bytes = max(0, external_bytes)
-    book.believed = True
-    if external_bytes != book.external_bytes:
-        book.external_bytes = external_bytes
-        book.add_up()
 
 
 def _ours(item: Reservation) -> int:

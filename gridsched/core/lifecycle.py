@@ -93,7 +93,7 @@ def became_ready(state: State, instance: Instance) -> None:
     thrash.became_ready(state, instance)
     load_seconds = now - instance.started_at
     state.load_seconds_by_key[instance.option.key] = load_seconds
-    state.ledger.shortages.pop(instance.option.key, None)
+    state.ledger.forget_shortage(instance.option)
     state.say_of_instance(LogEvent.READY, instance, "P6", load_s=round(load_seconds, 3))
     state.out.append(KeepLoadTime(instance.model.spec.name, instance.option.key, load_seconds))
     if instance.model.errand is not None:
@@ -266,7 +266,7 @@ def close_back_off(state: State, model: ModelState) -> None:
     model.retry_at = model.pin_retry_at = -inf
     model.failure = None
     for option in model.spec.options:
-        state.ledger.shortages.pop(option.key, None)
+        state.ledger.forget_shortage(option)
 
 
 def _learn(state: State, instance: Instance, failure: Failure | None) -> None:

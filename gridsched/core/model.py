@@ -46,8 +46,8 @@ class LaunchOption:
     `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache
     type, a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an
     earlier run measured under the same key, by device in the order of `footprint`; empty when there is none.
-    `devices` are those it takes memory on, `need_bytes` what to reserve there: the measurement where there is one, else
-    the estimate (L2).
+    `devices` are those it takes memory on, `estimates` what it should take there, and `need_bytes` what to reserve: the
+    measurement where there is one, else the estimate (L2).
     """
 
     key: str
@@ -58,17 +58,19 @@ class LaunchOption:
     host: DeviceFootprint | None = None
     measured_bytes: tuple[int, ...] = ()
     devices: tuple[DeviceName, ...] = field(init=False, compare=False, repr=False)
+    estimates: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)
     need_bytes: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Planning asks for these a hundred times for each launch that it makes.
         object.__setattr__(self, "devices", tuple(part.device for part in self.footprint))
+        object.__setattr__(self, "estimates", tuple((part.device, part.total_bytes) for part in self.footprint))
         object.__setattr__(self, "need_bytes", self.needs_by(self.measured_bytes))
 
     def needs_by(self, measured_bytes: tuple[int, ...]) -> tuple[tuple[DeviceName, int], ...]:
         """Bytes by device with a measurement; one that does not match the launch is none, whatever says so (C12)."""
-        if len(measured_bytes) != len(self.footprint) or not all(size > 0 for size in measured_bytes):
-            measured_bytes = tuple(part.total_bytes for part in self.footprint)
+        if len(measured_bytes) != len(self.footprint) or min(measured_bytes, default=0) <= 0:
+            return self.estimates
         return tuple(zip(self.devices, measured_bytes, strict=True))
 
 

@@ -11,11 +11,13 @@ from gridsched.core.cost import Use
 from gridsched.core.events import Failure
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName, RequestId
 from gridsched.core.instance import InstanceState
+from gridsched.core.ledger import Needs
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.pace import Pace
 from gridsched.core.placement import Errand, Obstacle, Plan, Want
 from gridsched.core.queues import JobRecord, ModelQueue
+from gridsched.core.record import record
 from gridsched.core.transitions import LeaseState
 
 READY = InstanceState.READY
@@ -170,6 +172,16 @@ class Lease:
     until: float = inf
 
 
+@record
+class Rungs:
+    """The launches of a model that an empty machine could carry, each with what it needs, as of a revision of the
+    ledger and for these options of its ladder; `admission.usable_rungs` owns it."""
+
+    revision: int
+    options: tuple[LaunchOption, ...]
+    usable: tuple[tuple[LaunchOption, Needs], ...]
+
+
 @dataclass(slots=True, eq=False)
 class ModelState:
     """One model. `instance` is the one that is starting, ready or draining; there is never a second but a `successor`
@@ -185,7 +197,7 @@ class ModelState:
     how much it is used and by whom (R5). `hot_until` is when it cools, whichever process people used, and
     `yielded_until` until when it was hot when it last yielded to low work
     (R1). `successor` is a second process that is being loaded elsewhere to take the place of `instance`, and `moved_at`
-    when the last such move began (R9).
+    when the last such move began (R9). `rungs` remembers which launches could be at all.
     """
 
     spec: ModelSpec
@@ -213,6 +225,7 @@ class ModelState:
     yielded_until: float = -inf
     successor: Instance | None = None
     moved_at: float = -inf
+    rungs: Rungs | None = None
     name: ModelName = field(init=False)
 
     def __post_init__(self) -> None:
