@@ -25,7 +25,7 @@ def review(state: State) -> float:
     """Take away what chats have waited for long enough; at the end of a step. Gives the next moment at which time alone
     could bring more, inf for none."""
     after_seconds = state.policy.abort_after_seconds
-    if after_seconds is None or state.draining:
+    if after_seconds is None or state.draining or not (state.plans or state.counts[0].waiting):
         return inf
     slots = [
         _for_slots(state, model.instance, after_seconds)

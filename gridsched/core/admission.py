@@ -224,12 +224,11 @@ def _yieldable_bytes(state: State, device: DeviceName, *, leased: bool = False) 
 
 
 def _pinned_bytes(state: State, device: DeviceName) -> int:
-    reservations = state.ledger.books[device].reservations
-    return sum(
-        item.bytes
-        for instance_id, item in reservations.items()
-        if state.instances[instance_id].model.pinned and not item.going
-    )
+    pinned_bytes = 0
+    for instance_id, item in state.ledger.books[device].reservations.items():
+        if not item.going and state.instances[instance_id].model.pinned:
+            pinned_bytes += item.bytes
+    return pinned_bytes
 
 
 def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:

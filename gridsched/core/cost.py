@@ -15,11 +15,11 @@ the second what the job waits that needs the memory.
   it is over it: what is hung becomes dearer, not cheaper, with every second (A6).
 """
 
-from dataclasses import dataclass
 from math import exp, inf
 from typing import TYPE_CHECKING
 
 from gridsched.core.job import JobClass
+from gridsched.core.record import record
 
 if TYPE_CHECKING:  # the model's record holds its use
     from gridsched.core.residency import GrantRecord, Instance, ModelState
@@ -64,7 +64,7 @@ class Use:
         return self.weight / self.steps if self.steps else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """The terms of one victim's price, as R5 names them."""
 

@@ -75,8 +75,9 @@ def inv_3_ledger_mirrors_instances(state: State) -> None:
         pages = book.reservations.values()
         going = sum(item.bytes for item in pages if item.going and not item.lost)
         lost = sum(item.bytes for item in pages if item.lost)
-        free = book.spec.total_bytes - book.spec.headroom_bytes - book.external_bytes - sum(item.bytes for item in pages)
-        if (going, lost, free) != (book.going_bytes, book.lost_bytes, book.free_bytes):
+        usable = book.spec.total_bytes - book.spec.headroom_bytes
+        free = usable - book.external_bytes - sum(item.bytes for item in pages)
+        if (going, lost, usable, free) != (book.going_bytes, book.lost_bytes, book.usable_bytes, book.free_bytes):
             broken(state, 3, f"the sums of {name} are not what it holds")
         for instance_id in book.reservations:
             item = state.instances.get(instance_id)

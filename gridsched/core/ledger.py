@@ -86,7 +86,7 @@ class DeviceBook:
     The sums are kept, because every planning asks for them many times over: `usable_bytes` is what may be planned at
     all (L4), `free_bytes` what a decision may reserve now, below 0 under pressure (R6a), `going_bytes` what stopping
     instances are giving back (R3), `lost_bytes` what processes that should be gone never gave back (L5). `add_up` alone
-    writes them; the ledger calls it wherever it has changed what they are made of.
+    writes them, and counts them by `revision`; the ledger calls it wherever it has changed what they are made of.
     """
 
     spec: DeviceSpec
@@ -102,6 +102,7 @@ class DeviceBook:
     free_bytes: int = field(init=False)
     going_bytes: int = field(init=False)
     lost_bytes: int = field(init=False)
+    revision: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.add_up()
@@ -118,6 +119,7 @@ class DeviceBook:
         self.usable_bytes = self.spec.total_bytes - self.spec.headroom_bytes
         self.free_bytes = self.usable_bytes - self.external_bytes - reserved
         self.going_bytes, self.lost_bytes = going, lost
+        self.revision += 1
 
     @property
     def pressure(self) -> bool:

@@ -23,6 +23,7 @@ from gridsched.core.ledger import Ledger, Needs
 from gridsched.core.model import LaunchOption
 from gridsched.core.modes import DeviceMode
 from gridsched.core.queues import JobRecord, Rank
+from gridsched.core.record import record
 
 if TYPE_CHECKING:  # the records refer to plans, and plans to the records
     from gridsched.core.residency import Instance, ModelState
@@ -58,7 +59,7 @@ class Errand:
         return (self.load_class, -inf if self.first else self.since, self.number)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Want:
     """A model that some waiting job, or an errand, needs loaded. `job` is the first who may begin a load, None for an
     errand, and `load_class` its class; `rank` is where the load stands
@@ -97,7 +98,7 @@ ANY_CHAT: Rank = (JobClass.INTERACTIVE, inf, 0)
 """Behind every chat, before all other work."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Obstacle:
     """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may. `but_for`:
     all would be well if nothing were hot (B1), or if no chats had their turn (R4b)."""
@@ -174,7 +175,10 @@ class Draft:
 
     def fits_now(self, needs: Needs) -> bool:
         """Whether the bytes are free already, every older claim set aside whole."""
-        return all(need <= 0 or need <= self.now[device] for device, need in needs)
+        for device, need in needs:  # noqa: SIM110 - a generator costs more than the question
+            if need > 0 and need > self.now[device]:
+                return False
+        return True
 
     def claim(self, plan: Plan, ledger: Ledger) -> None:
         """Set a live plan's bytes aside, and count those of its victims as being freed."""
@@ -187,7 +191,7 @@ class Draft:
                 self.later[device] += held_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """Those who go, and their price (R5)."""
 
@@ -195,7 +199,7 @@ class Choice:
     price: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Judge:
     """What planning knows and the choice of a rung asks: why a launch may not be used now, whom it meets on its devices
     (the fewer the better), and who would go for so many bytes."""

@@ -21,7 +21,7 @@ from gridsched.core import (
     yielding,
 )
 from gridsched.core.commands import LogEvent
-from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.ids import InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
@@ -30,6 +30,9 @@ from gridsched.core.queues import Rank
 from gridsched.core.residency import Instance
 from gridsched.core.state import State
 from gridsched.core.wants import wants_of
+
+STARTING, DRAINING = InstanceState.STARTING, InstanceState.DRAINING
+"""States that every planning asks each instance for."""
 
 DRAIN_MARGIN = 2.0
 """A6: a drain may take this much longer than was expected before another victim is thought of. A guess: single steps
@@ -55,21 +58,24 @@ def replan(state: State) -> None:
     if state.pins:
         pins.tend(state)
     _abort_orphaned_loads(state)
-    rebalance.give_up(state)
+    if state.moving:
+        rebalance.give_up(state)
     _stop_idle(state, "S9", "its model is gone from the configuration", removed_only=True)
     plans = _make_plans(state)
     _undo_needless_drains(state, plans)
-    for plan in plans:
-        if plan.live:
-            _clear_the_way(state, plan)
-    _begin_loads(state, plans)
+    if plans:
+        for plan in plans:
+            if plan.live:
+                _clear_the_way(state, plan)
+        _begin_loads(state, plans)
     _watch_the_rest(state)
     pressure.relieve(state)
     # What was begun and stopped above is in the plans already. The waiting jobs of a model that had to go are not, nor
     # is what a refusal leaves behind.
     state.replan_due = _somebody_lost_its_model(state) or _low_slot_went(state, plans) or state.keys.stale
     refusing.refuse(state)
-    state.plan_wake_at = min(state.plan_wake_at, pins.next_at(state), leases.next_at(state))
+    if state.pins or state.leases:
+        state.plan_wake_at = min(state.plan_wake_at, pins.next_at(state), leases.next_at(state))
     rebalance.look(state)
 
 
@@ -83,7 +89,7 @@ def _make_plans(state: State) -> list[Plan]:
     for model in state.wanted_models().values():
         model.want = model.obstacle = None
         model.next_at = inf
-    draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
+    draft = _draft(state)
     slots = _LoadSlots(state)
     plans: list[Plan] = []
     for want in (want for want in wants if want.chat):
@@ -114,12 +120,17 @@ def _may_be_victim(instance: Instance) -> bool:
 
 def _ends_soon(instance: Instance) -> bool:
     """A dead or stalled process that drains: nobody has to choose it for its memory to come back."""
-    return instance.restarting and instance.state is InstanceState.DRAINING
+    return instance.restarting and instance.state is DRAINING
+
+
+def _draft(state: State) -> Draft:
+    """What there is before any claim."""
+    return Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
 
 
 def prospect(state: State, want: Want) -> Plan | Obstacle:
     """What a want would be given now, behind the claims of older plans as they stand. Changes nothing (R10)."""
-    draft = Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
+    draft = _draft(state)
     for plan in state.plans:
         standing = plan.live and plan.want.model.plan is plan and plan.want.model is not want.model
         if standing and plan.want.rank < want.rank and all(device in draft.now for device, _ in plan.needs):
@@ -202,12 +213,11 @@ def _room_beside_turns(state: State, want: Want, draft: Draft, plans: list[Plan]
 
 
 def _in_interactive_mode(state: State, option: LaunchOption) -> bool:
-    return any(_mode_active(state, device) for device in option.devices)
-
-
-def _mode_active(state: State, device: DeviceName) -> bool:
-    mode = state.modes.get(device)
-    return mode is not None and mode.active(state.now)
+    for device in option.devices:
+        mode = state.modes.get(device)
+        if mode is not None and mode.active(state.now):
+            return True
+    return False
 
 
 def _kept_from(state: State, want: Want, option: LaunchOption) -> Obstacle | None:
@@ -234,7 +244,7 @@ class _LoadSlots:
         for instance in state.instances.values():
             if instance.busy() and _ends_soon(instance):
                 self._ending.append(instance)
-            elif instance.state is InstanceState.STARTING and instance.model.successor is not instance:
+            elif instance.state is STARTING and instance.model.successor is not instance:
                 self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
         self.low_begun = False in self.taken
 
@@ -275,9 +285,12 @@ class _LoadSlots:
 
 def _undo_needless_drains(state: State, plans: list[Plan]) -> None:
     """R2, R3, S6c: whatever drains for nobody any more takes work again."""
+    draining = [item for item in state.instances.values() if item.state is DRAINING and not item.restarting]
+    if not draining:
+        return
     needed = {victim.id for plan in plans if plan.live for victim in plan.victims}
-    for instance in list(state.instances.values()):
-        if instance.state is InstanceState.DRAINING and not instance.restarting and instance.id not in needed:
+    for instance in draining:
+        if instance.id not in needed:
             lifecycle.undrain(state, instance)
 
 
@@ -359,9 +372,10 @@ def _watch_the_rest(state: State) -> None:
 
 
 def _somebody_lost_its_model(state: State) -> bool:
-    models = state.wanted_models().values()
-    lost = (model for model in models if model.plan is None and model.obstacle is None)
-    return any(model.unplaced() and not model.removed for model in lost)
+    for model in state.wanted_models().values():
+        if model.plan is None and model.obstacle is None and model.unplaced() and not model.removed:
+            return True
+    return False
 
 
 def _low_slot_went(state: State, plans: list[Plan]) -> bool:
@@ -375,11 +389,9 @@ def _low_slot_went(state: State, plans: list[Plan]) -> bool:
 
 def _abort_orphaned_loads(state: State) -> None:
     """S6c: a load that nobody may hold any more is aborted under half way, and finished further on."""
-    for instance in list(state.instances.values()):
+    for instance in [item for item in state.instances.values() if item.state is STARTING]:
         model = instance.model
-        if instance.state is not InstanceState.STARTING or model.pinned or model.errand is not None:
-            continue
-        if model.successor is instance:
+        if model.pinned or model.errand is not None or model.successor is instance:
             continue
         queue = model.queue
         half = instance.started_at + state.load_seconds(instance.model, instance.option) / 2
@@ -389,8 +401,8 @@ def _abort_orphaned_loads(state: State) -> None:
 
 def _stop_idle(state: State, rule: str, reason: str, *, removed_only: bool) -> None:
     """Stop what has no step in flight: of models that are gone, or everything when the server goes away."""
-    for instance in list(state.instances.values()):
-        if removed_only and (not instance.model.removed or instance.model.queue.count):
+    for instance in [item for item in state.instances.values() if item.model.removed or not removed_only]:
+        if removed_only and instance.model.queue.count:
             continue
         if _may_be_victim(instance) and not instance.busy():
             lifecycle.stop(state, instance, rule, reason)

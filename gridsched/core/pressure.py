@@ -8,7 +8,7 @@ That nothing new is loaded there needs no rule of its own: with less than nothin
 have freed what is lacking too.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 from gridsched.core import cost, lifecycle
@@ -16,14 +16,18 @@ from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import FREEZE_SECONDS, DeviceBook
+from gridsched.core.record import record
 from gridsched.core.residency import READY, Instance
 from gridsched.core.state import State
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Picture:
-    """What a device's sum was made of when it was last in order, in bytes."""
+    """What a device's sum was made of when it was last in order, in bytes. `page` and `revision` say what it was
+    taken of: while they stay, so does the picture."""
 
+    page: DeviceBook | None = None
+    revision: int = 0
     usable_bytes: int = 0
     external_bytes: int = 0
     lost_bytes: int = 0
@@ -39,11 +43,15 @@ def watch(state: State, book: DeviceBook) -> None:
         if device in state.pressed:
             state.pressed.discard(device)
             state.say_of_device(LogEvent.PRESSURE, device, "R6a", pressure="ends", free_bytes=book.free_bytes)
-        reserved = {each: item.bytes for each, item in book.reservations.items()}
-        state.pictures[device] = Picture(book.usable_bytes, book.external_bytes, book.lost_bytes, reserved)
+        picture = state.pictures.get(device)
+        if picture is None or picture.page is not book or picture.revision != book.revision:
+            reserved = {each: item.bytes for each, item in book.reservations.items()}
+            state.pictures[device] = Picture(
+                book, book.revision, book.usable_bytes, book.external_bytes, book.lost_bytes, reserved
+            )
     elif device not in state.pressed:
         state.pressed.add(device)
-        cause, grown_bytes = _cause(state, book, state.pictures.get(device, Picture(book.usable_bytes)))
+        cause, grown_bytes = _cause(state, book, state.pictures.get(device, Picture(usable_bytes=book.usable_bytes)))
         state.say_of_device(
             LogEvent.PRESSURE, device, "R6a",
             pressure="begins", short_bytes=-book.free_bytes, cause=cause, cause_bytes=grown_bytes,
@@ -68,6 +76,8 @@ def relieve(state: State) -> None:
     """Have one idle cold model go on each device under pressure where nothing is going yet, the cheapest first (R5)."""
     for book in state.ledger.books.values():
         watch(state, book)
+    if not state.pressed:
+        return
     state.pressed.intersection_update(state.ledger.books)  # a device that is gone presses nobody
     for device in sorted(state.pressed):
         book = state.ledger.books[device]

@@ -26,10 +26,11 @@ def refuse(state: State) -> None:
                 waiting.reject(state, record, admission.model_not_found(model.name), "S9")
             continue
         hopeless = model.unplaced() and model.plan is None
-        if not (hopeless and admission.fit_of(state, model) is Fit.NEVER):
+        fit = admission.fit_of(state, model) if hopeless else None
+        if fit is not Fit.NEVER:
             _refuse_not_resident(state, model)
-        if hopeless:
-            _refuse_unfit(state, model)
+        if fit is not None:
+            _refuse_unfit(state, model, fit)
         else:
             model.unfit_since = None
 
@@ -47,10 +48,9 @@ def _refuse_not_resident(state: State, model: ModelState) -> None:
             waiting.reject(state, record, admission.not_resident(record.job), "S9")
 
 
-def _refuse_unfit(state: State, model: ModelState) -> None:
+def _refuse_unfit(state: State, model: ModelState, fit: Fit) -> None:
     """L7: never, at once; not now, chats after `fit_wait`, and low work with them where a lease keeps it out (R8);
     later, never here. A pin stays down (R7), and a model that was to be started anew stays gone (L6b)."""
-    fit = admission.fit_of(state, model)
     if model.errand is not None and model.errand.purpose is Purpose.RESTART:
         errands.end(state, model)
     if fit is Fit.LATER:
