@@ -301,10 +301,11 @@ class Ledger:
             return
         held = dict(event.held)
         for instance_id, item in book.reservations.items():
-            item.held_bytes = held.get(instance_id)
-            if not item.measured and not item.going and _has_grown(item, item.held_bytes or 0):
+            item.held_bytes = held_bytes = held.get(instance_id)
+            if held_bytes and not item.measured and not item.going and _has_grown(item, held_bytes):
                 # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
-                item.bytes = item.held_bytes or 0
+                item.bytes = held_bytes
+                book.add_up()
         book.used_bytes = event.used_bytes
         book.read_at = now
         book.guessed = False
