@@ -113,7 +113,8 @@ class _Forecast:
                 lanes.append(lane)
         low_lanes = [lane for lane in lanes if lane.low]
         ends = {mode.device: self._mode_ends_at(mode) for mode in self._state.modes.values()}
-        self._give_turns([lane for lane in low_lanes if self._held_until(lane, ends) > self._now], ends)
+        held = [lane for lane in low_lanes if self._held_until(lane, ends) > self._now]
+        self._give_turns([lane for lane in held if not _filled_by_chats(lane.model)], ends)
         for lane in low_lanes:
             self._serve_low(lane, self._held_until(lane, ends))
         return {job_id: at for job_id, at in self._granted_at.items() if at < inf}
@@ -213,6 +214,7 @@ class _Forecast:
         limit_seconds = policy.background_max_starvation_seconds
         if not limit_seconds:
             return
+        stood_seconds = policy.pause_limit_seconds if policy.background_pause else 0.0
         gates = {mode.device: self._gate(mode) for lane in lanes for mode in lane.modes}
         keys = self._state.keys.ahead()
         starved = {lane: _Starved(lane.low, limit_seconds) for lane in lanes}
@@ -234,9 +236,9 @@ class _Forecast:
                 if waiting.next_at() > at or lane.low_at() > at:
                     break
                 self._granted_at[waiting.take(at, keys).job.id] = at
-                lane.take(at, seconds, low=True)
+                lane.take(at, stood_seconds + seconds, low=True)
             for mode in lane.modes:
-                gates[mode.device] = at + seconds / policy.background_share
+                gates[mode.device] = at + stood_seconds + seconds / policy.background_share
             if waiting.next_at() == inf:
                 lanes.remove(lane)
 
@@ -263,6 +265,14 @@ class _Forecast:
             if at == inf:
                 return
             lane.take(at, _step_seconds(lane.model, record.job.job_class), low=True)
+
+
+def _filled_by_chats(model: ModelState) -> bool:
+    """People leave low work no slot of this model while they go on: chats wait for one, or have all but one."""
+    instance = model.instance
+    if model.queue.chats or instance is None:
+        return bool(model.queue.chats)
+    return sum(entry.record.chat for entry in instance.grants.values()) >= max(1, instance.parallel - 1)
 
 
 def _step_seconds(model: ModelState, job_class: JobClass) -> float:

@@ -13,6 +13,7 @@ is said once, and the run goes on without.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from errno import EEXIST
 from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,9 @@ from gridsched.core.events import Event
 from gridsched.core.policy import Policy
 
 FORMAT = 1
+MARK = b'{"gridsched_tape":'
+"""What every tape begins with."""
+
 BUFFERED_BYTES = 64 * 1024
 """What a crash of the machine, or kill -9, may cost at most, with `FLUSH_SECONDS`."""
 
@@ -83,12 +87,21 @@ def answer_of(commands: tuple[Command, ...]) -> tuple[bytes, str]:
     return did, blake2b(did + told, digest_size=8).hexdigest()
 
 
+def _is_tape(path: Path) -> bool:
+    """Whether a file begins as a tape does, of any format; an empty one may become one. Raises OSError."""
+    with path.open("rb") as file:
+        first = file.read(len(MARK))
+    return first in (b"", MARK)
+
+
 class Recorder:
     """Writes a tape. A file of that name is kept beside it as the tape before (`.1`), so that a restart after a crash
-    does not take away what led to it. Raises OSError where it cannot be opened."""
+    does not take away what led to it; anything else stays as it is. Raises OSError where it cannot be opened."""
 
     def __init__(self, path: Path, policy: Policy, say: Callable[[str], None]) -> None:
         if path.is_file():
+            if not _is_tape(path):
+                raise FileExistsError(EEXIST, "what is there is no tape, and stays as it is")
             path.replace(path.with_name(path.name + ".1"))
         self._path = path
         self._say = say
@@ -167,6 +180,8 @@ class Tape:
         with self._path.open("rb") as file:
             file.readline(LONGEST_LINE_BYTES)
             for number, text in enumerate(iter(lambda: file.readline(LONGEST_LINE_BYTES), b""), 2):
+                if len(text) >= LONGEST_LINE_BYTES:
+                    raise self._error(number, f"a line of {LONGEST_LINE_BYTES >> 20} MiB or more")
                 if not text.endswith(b"\n"):
                     self.torn = True
                     return

@@ -22,7 +22,7 @@ from gridsched.core.ids import GrantId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
-from gridsched.runtime.tape import EVENTS, Recorder, Tape
+from gridsched.runtime.tape import EVENTS, Recorder, Tape, TapeError
 from sim.faults import KINDS
 from sim.workload import draw
 from sim.world import World
@@ -278,3 +278,27 @@ def test_lines_are_written_within_a_second(tmp_path: Path) -> None:
         recorder.saw(made(EVENTS["TimerFired"]), at, ())
     assert [step.at for step in Tape(tmp_path / "t")] == [0.0, 0.5, 1.0]
     recorder.close()
+
+
+def test_what_is_no_tape_is_not_written_over(tmp_path: Path) -> None:
+    """A name that was meant for something else costs nobody a file, nor at the second start; an empty one is free."""
+    diary = tmp_path / "diary"
+    diary.write_text("dear diary", encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(FileExistsError, match="no tape, and stays as it is"):
+            Recorder(diary, Policy(), pytest.fail)
+    assert diary.read_text(encoding="utf-8") == "dear diary"
+    assert list(tmp_path.iterdir()) == [diary]
+    diary.write_text("", encoding="utf-8")
+    Recorder(diary, Policy(), pytest.fail).close()
+    assert list(Tape(diary)) == []
+
+
+def test_a_line_without_end_is_no_line_that_kill_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows it would be left out without a word."""
+    tape_of(tmp_path / "t")
+    head = (tmp_path / "t").read_bytes()
+    (tmp_path / "t").write_bytes(head + b"x" * (len(head) + 20) + b"\nthe rest\n")
+    monkeypatch.setattr("gridsched.runtime.tape.LONGEST_LINE_BYTES", len(head) + 10)
+    with pytest.raises(TapeError, match="t:2: a line of"):
+        list(Tape(tmp_path / "t"))

@@ -181,8 +181,10 @@ def _children(pid: int) -> list[str]:
 
 
 def _hears_interrupts(pid: str) -> bool:
-    """Its interpreter has come as far as to have a handler: from here on it would say that it was interrupted."""
+    """It is to make runs, and has a handler already: from here on it would say that it was interrupted."""
     try:
+        if b"spawn_main" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return False
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
         return False

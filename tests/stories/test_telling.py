@@ -84,6 +84,39 @@ def test_S9b_relief_comes_after_the_limit_and_in_its_share() -> None:
     assert world.granted_at(second) == began + 7.0
 
 
+def test_S9b_relief_is_foretold_past_who_wants_a_slot_that_people_fill() -> None:
+    """Chats have both slots of their model and queue for more: its low job starves longest and has no turn meanwhile,
+    so the turns are the others', as foretold."""
+    world = World((model("c", option(6, 2)), model("l", option(6, 1))), policy=Policy(relief_slots=1))
+    loaded(world, "c")
+    loaded(world, "l")
+    for _ in range(4):
+        world.submit("c")
+    for _ in range(40):
+        world.advance(1)
+        world.submit("c")
+    barred, *others = (world.submit(name, BACKGROUND) for name in ("c", "l", "l"))
+    foretold = [world.now + (view_of(world, job).estimate_seconds or 0.0) for job in others]
+    for _ in range(12):
+        world.submit("c")
+        world.advance(1)
+    assert [world.granted_at(job) for job in others] == pytest.approx(foretold)
+    assert world.granted_at(barred) is None
+
+
+def test_S9b_relief_that_stands_still_is_foretold_with_the_time_it_stands() -> None:
+    """With pauses (S10) a turn beside a chat that never ends stands for its whole limit, of which no share is due."""
+    policy = Policy(background_pause=True, pause_limit_seconds=3.0)
+    world = World((model("c", option(6, 1)), model("l", option(6, 1))), policy=policy)
+    loaded(world, "c")
+    loaded(world, "l")
+    world.step_seconds.pop("c")
+    world.submit("c")
+    first, second = (world.submit("l", BACKGROUND) for _ in range(2))
+    assert view_of(world, first).estimate_seconds == pytest.approx(3.0)
+    assert view_of(world, second).estimate_seconds == pytest.approx(3.0 + 3.0 + 2 * 2.0)
+
+
 def test_S9b_who_keeps_the_memory_is_named_with_the_reason() -> None:
     """A hot model in the way of low work: named, and the moment it cools down is the estimate (B1)."""
     world = World((model("hot", option(12, 1)), model("cold", option(12, 1), load=5.0)))
