@@ -262,3 +262,27 @@ def test_R5_the_search_finds_a_sum_that_the_best_bargains_miss() -> None:
     world.warm("nine", "ten", "two", job_class=BACKGROUND)
     world.submit("new")
     assert stopped(world, "nine", "ten", "two") == ["nine", "two"]
+
+
+def test_R3_what_an_older_plans_victim_will_free_beyond_its_need_is_there_for_the_next() -> None:
+    """A chat has a busy model of 10 go for a model of 6. The 4 that are over are the next chat's: nobody else goes."""
+    models = (model("busy", option(10)), model("idle", option(14)), model("six", option(6)), model("four", option(4)))
+    world = World(models, {"gpu0": 24.0})
+    world.warm("idle")
+    world.submit("busy", BACKGROUND)
+    world.advance(11.0)
+    six = world.submit("six")
+    assert world.state("busy") == "draining"
+    four = world.submit("four")
+    assert world.stops("idle") == []
+    assert (world.why(six), world.why(four)) == ("R2", "R3")
+
+
+def test_R5_a_model_of_batch_work_goes_before_one_of_background_work() -> None:
+    """All else equal, its users' waiting weighs less; here it was even used later."""
+    world = World((model("background", option(8)), model("batch", option(8)), model("new", option(8))))
+    world.warm("background", job_class=BACKGROUND)
+    world.warm("batch", job_class=BATCH)
+    world.advance(30.0)
+    world.submit("new")
+    assert (len(world.stops("background")), len(world.stops("batch"))) == (0, 1)

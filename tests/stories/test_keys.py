@@ -223,3 +223,46 @@ def test_S6_a_key_cannot_slip_a_chat_past_another_keys_older_ones_on_a_free_slot
         waiting.remove(running[-1])
     keys = [world.scheduler.state.jobs[job].job.key for job in waiting]
     assert sorted(keys) == ["A", "A", "B"]
+
+
+def test_P5_S2_a_job_that_is_run_again_is_its_keys_first_and_takes_nobodys_turn() -> None:
+    """A's second of three is cut off, when B's second is next: that goes before it, and then it before A's third."""
+    world = one_slot(interactive_cooldown_seconds=0.0)
+    jobs, first = queued(world, "AAABBB", CHAT)
+    names = {letter: job for job, letter in jobs.items()}
+    world.finish(first)
+    world.finish(names["a"])
+    world.finish(names["d"])
+    world.step_ends(names["b"], DIED)
+    world.advance(12.0)
+    assert len(world.grants(names["e"])) == 1
+    world.finish(names["e"])
+    assert len(world.grants(names["b"])) == 2
+    world.finish(names["b"])
+    assert len(world.grants(names["c"])) == 1
+
+
+def test_P5_S2_a_job_that_is_run_again_finds_its_way_back_though_its_key_has_nobody_waiting() -> None:
+    """Two others' jobs came while it ran, so that the queue has lines, and none of its key."""
+    world = one_slot(interactive_cooldown_seconds=0.0)
+    first = world.submit("m", key="A")
+    others = [world.submit("m", key=key) for key in "BC"]
+    world.step_ends(first, DIED)
+    world.advance(12.0)
+    assert len(world.grants(first)) == 2
+    world.finish(first)
+    assert len(world.grants(others[0])) == 1
+
+
+def test_S5_a_job_of_another_key_is_not_relieved_before_it_is_starved_itself() -> None:
+    """A's job has waited three seconds beside a chat, B's half a second: the turn has slots for both and takes one."""
+    world = World((model("chat", option(4)), model("m", option(6, 4))))
+    world.warm("m", job_class=BACKGROUND)
+    world.warm("chat")
+    world.submit("chat")
+    first = world.submit("m", BACKGROUND, key="A")
+    world.advance(2.5)
+    second = world.submit("m", BACKGROUND, key="B")
+    world.advance(0.5)
+    assert world.granted_at(first) == world.now
+    assert world.waits(second)

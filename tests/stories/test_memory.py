@@ -354,3 +354,15 @@ def test_a_model_that_is_gone_from_the_configuration_is_not_loaded_for_those_who
     assert rejection is not None
     assert rejection.code is RejectionCode.MODEL_NOT_FOUND
     assert len(world.loads("gone")) == 1
+
+
+def test_L7_memory_that_is_lost_may_come_back_so_a_refusal_says_when_to_try_again() -> None:
+    """A process of 10 ended without giving its memory back; a chat that needs it is refused after ten seconds."""
+    world = World((model("old", option(10)), model("new", option(10))), lag_seconds=None)
+    world.warm("old")
+    chat = world.submit("new")
+    world.advance(40.0)
+    refusal = world.rejection(chat)
+    assert refusal is not None
+    assert refusal.code is RejectionCode.INSUFFICIENT_VRAM
+    assert refusal.detail["retry_after_s"] == 10

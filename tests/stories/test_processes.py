@@ -227,3 +227,16 @@ def test_a_new_policy_holds_for_those_who_wait_already() -> None:
     assert world.waits(low)
     world.advance(0.1)
     assert world.rejection(low) is not None
+
+
+def test_S9_an_engine_that_never_settles_is_restarted_though_nobody_else_wants_it() -> None:
+    """Its only client left in mid-step: a minute later the process is given up, to the second."""
+    world = World((model("m", option(4, 2)),))
+    world.warm("m")
+    job = world.submit("m", BACKGROUND)
+    world.finish(job, Outcome(OutcomeKind.CLIENT_GONE), settled=False)
+    gone_at = world.now
+    world.advance(59.0)
+    assert world.stops("m") == []
+    world.advance(2.0)
+    assert world.stops("m") == [gone_at + 60.0]

@@ -189,3 +189,11 @@ def test_R9_a_stop_that_crosses_the_new_ones_readiness_holds() -> None:
     assert world.granted_at(job) is not None
     world.advance(30.0)
     assert processes(world, "moves") == 1
+
+
+def test_R9_a_model_that_is_alone_on_its_card_stays_though_another_is_empty() -> None:
+    """There is nothing to be gained."""
+    world = World((model("alone", option(5), option(5, device="gpu1")),), CARDS, step_seconds={"alone": 1.0})
+    world.warm("alone", job_class=BACKGROUND)
+    world.advance(4000.0)
+    assert moves_of(world) == []

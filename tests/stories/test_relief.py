@@ -225,3 +225,22 @@ def test_S5_interactive_mode_ends_relief_ends() -> None:
     world.finish(chat)
     world.advance(2.0)
     assert all(world.granted_at(job) == world.now for job in jobs)
+
+
+def test_S5_starved_loads_go_by_how_long_they_are_starved_whatever_their_class() -> None:
+    """A batch job has waited a second longer than a background job for a load, and both are starved beside a chat: the
+    batch job's load is the first when the low load slot comes free."""
+    cards = {"gpu0": 16.0, "gpu1": 16.0}
+    models = (
+        model("chat", option(4)), model("slow", option(4, device="gpu1"), load=20.0),
+        model("old", option(4)), model("young", option(4)),
+    )  # fmt: skip
+    world = World(models, cards)
+    world.warm("chat")
+    world.submit("chat")
+    world.submit("slow", BACKGROUND)
+    world.submit("old", BATCH)
+    world.advance(1.0)
+    world.submit("young", BACKGROUND)
+    world.advance(20.0)
+    assert (world.state("old"), world.state("young")) == ("starting", "cold")

@@ -4,7 +4,7 @@ from gridsched.core.commands import LogEvent
 from gridsched.core.ids import DeviceName, JobId, ModelName
 from gridsched.core.modes import DeviceMode
 from gridsched.core.policy import Policy
-from tests.stories.world import BACKGROUND, World, model, option, spanning
+from tests.stories.world import BACKGROUND, BATCH, World, model, option, spanning
 
 SMALL = ("s0", "s1", "s2")
 WIDE = {"y": ("gpu0", "gpu1"), "z": ("gpu1", "gpu2"), "x": ("gpu0", "gpu1")}
@@ -151,3 +151,29 @@ def test_B5_a_wide_job_that_could_not_run_reserves_nothing() -> None:
     smalls = [world.submit(name, BACKGROUND) for name in ("s0", "s1")]
     world.advance(3.0)
     assert all(world.granted_at(job) == world.now for job in smalls)
+
+
+def test_A8_a_job_that_may_not_run_for_ever_keeps_its_load_for_no_longer_than_a_turn() -> None:
+    """Relief is off, and people chat on one card of the model that was loaded for a batch job. A background
+    job, whose card has no chats, has the model's memory after 30 s; with relief on, not before the first was served."""
+    for relief_seconds, goes in ((0.0, True), (1000.0, False)):
+        world = World(
+            (
+                model("wide", spanning({"gpu0": 10, "gpu1": 10})),
+                model("chat", option(4, device="gpu1")),
+                model("b", option(10)),
+            ),
+            {"gpu0": 16.0, "gpu1": 16.0},
+            policy=Policy(background_max_starvation_seconds=relief_seconds),
+        )
+        world.warm("chat")
+        first = world.submit("wide", BATCH)
+        assert world.state("wide") == "starting"
+        world.submit("chat")
+        world.advance(12.0)
+        assert (world.state("wide"), world.waits(first)) == ("ready", True)
+        world.submit("b", BACKGROUND)
+        world.advance(25.0)
+        assert world.stops("wide") == []
+        world.advance(10.0)
+        assert bool(world.stops("wide")) is goes

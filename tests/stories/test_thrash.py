@@ -116,3 +116,19 @@ def test_R4a_where_turns_are_long_already_memory_is_what_is_advised() -> None:
     world = pair(40.0, Policy(min_residency_seconds=200.0, interactive_turn_seconds=300.0, hot_window_seconds=1.0))
     under(world, Client("a", BACKGROUND), Client("b", CHAT, think=60.0), seconds=900.0)
     assert str(thrash(world)[-1][1].figures["setting"]).startswith("models.*.ctx_size")
+
+
+def test_R4a_loads_that_cost_little_are_thrash_from_the_sixth_of_a_model_on() -> None:
+    """A second each, one a minute: five of one model in five minutes are borne, six in fewer are told of."""
+    world = pair(1.0, Policy(min_residency_seconds=0.0))
+    for _ in range(5):
+        for name in ("a", "b"):
+            world.submit(name, BACKGROUND)
+            world.advance(29.0)
+    assert most_loads(world, "a") == 5
+    assert thrash(world) == []
+    for name in ("a", "b", "a", "b"):
+        world.submit(name, BACKGROUND)
+        world.advance(9.0)
+    assert most_loads(world, "a") > 5
+    assert len(thrash(world)) == 1
