@@ -8,13 +8,13 @@ PIP := $(BIN)/pip --disable-pip-version-check
 
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
-	@echo "make test           the whole suite; needs Python 3.11+ and the package index, nothing else"
+	@echo "make test           the whole suite (four minutes of processor time); needs Python 3.11+ and the package index, nothing else"
 	@echo "make test-external  checks against outside programs (installs system packages)"
 	@echo "make lint           ruff, formatting, floors"
 	@echo "make types          mypy, strict"
 	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour on two cores)"
 	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
-	@echo "make bench          how fast the core and the header reader are here"
+	@echo "make bench          how fast the core and the header reader are here, and what a step costs as everything grows"
 	@echo "make clean          remove .venv and everything made by the above"
 
 # One stamp for each set of extras: made again when the pins or the project file change.

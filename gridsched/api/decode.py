@@ -105,7 +105,9 @@ def _field(fields: Mapping[str, bytes], key: str, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise invalid(f"{key}: {str(error).replace('`', '')}", key) from None
+        known = ", ".join(field.encode_name for field in msgspec.structs.fields(Wishes))
+        hint = f"; there are {known}" if kind is Wishes and "unknown field" in str(error) else ""
+        raise invalid(f"{key}: {str(error).replace('`', '')}{hint}", key) from None
 
 
 def _model(fields: Mapping[str, bytes]) -> str:

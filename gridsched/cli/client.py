@@ -73,6 +73,8 @@ def explain(args: argparse.Namespace, error: httpx.HTTPError | NotOurs | Refused
         case NotOurs():
             sentence = f"what answers at {args.server} is no gridsched: {error}"
         case _:
-            sentence = f"no server answers at {args.server} ({error}); start one with: gridsched serve"
+            sentence = (
+                f"no server answers at {args.server} ({error}); start one (gridsched serve) or name it (--server)"
+            )
     print(f"gridsched: {printable(sentence)}", file=sys.stderr)
     return 1

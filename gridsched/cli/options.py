@@ -43,7 +43,7 @@ def machine(args: argparse.Namespace, settings: Settings, *, or_visit: bool = Fa
     `or_visit`: where another server owns the directory, look around beside it.
     """
     if args.sim:
-        yield simulated_machine()
+        yield simulated_machine(settings)
         return
     with take_data_dir(args.data_dir, os.environ, or_visit=or_visit) as data_dir:
         yield find_machine(settings, data_dir, say, os.environ, _home())
@@ -57,13 +57,16 @@ def _home() -> Path:
         return Path("/")
 
 
-def simulated_machine() -> Machine:
+def simulated_machine(settings: Settings) -> Machine:
     """A card and an engine that are made up, behind the real ports. Nothing is kept on disk."""
     import sim  # noqa: PLC0415 - only who asks for simulated hardware needs it installed
 
     world = sim.build()
     parts = Parts(world.catalog, world.engine, world.upstream, world.monitor, MemoryStore(), SystemClock())
-    return Machine(parts, ("Everything is simulated: answers mean nothing, only their timing does.",))
+    notes = ["Everything is simulated: answers mean nothing, only their timing does."]
+    if settings.models:
+        notes.append("The models and families of the configuration are left out: the simulation has its own.")
+    return Machine(parts, tuple(notes))
 
 
 def settings_of(args: argparse.Namespace) -> tuple[Settings, str]:

@@ -106,7 +106,12 @@ def _run_all(scenarios: "Mapping[str, Scenario]", *, quiet: bool) -> "dict[str, 
 
 def _differences(settings: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
     """What a policy says otherwise than the defaults."""
-    return [f"{key} {value}" for key, value in settings.items() if usual.get(key) != value]
+    return [f"{key} {_as_written(value)}" for key, value in settings.items() if usual.get(key) != value]
+
+
+def _as_written(value: object) -> object:
+    """A figure as a person writes it into a policy: switches are words there."""
+    return ("off", "on")[value] if isinstance(value, bool) else value
 
 
 def unwritable(path: Path) -> str:

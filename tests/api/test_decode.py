@@ -97,6 +97,15 @@ BAD_FIELDS = [
 ]
 
 
+def test_H1_an_unknown_member_of_ours_is_told_with_those_there_are() -> None:
+    """Whoever misspelt one reads how it is spelt."""
+    with pytest.raises(RequestError) as refused:
+        read({"model": "m", "messages": [], "gridsched": {"qality": "compact"}})
+    assert "qality; there are class, max_wait_ms, warm_only, no_evict, quality, ttl" in str(
+        refused.value.problem.message
+    )
+
+
 @pytest.mark.parametrize(("extra", "param"), BAD_FIELDS)
 def test_H1_a_field_of_the_wrong_type_is_named(extra: dict[str, object], param: str) -> None:
     """`param` says which."""

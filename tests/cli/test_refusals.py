@@ -182,6 +182,15 @@ def test_check_finds_nothing_wrong_where_nothing_is(tmp_path: Path) -> None:
     assert (done.returncode, "everything can be served" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
+def test_a_simulated_check_says_that_configured_models_are_left_out(tmp_path: Path) -> None:
+    """It would be told that everything can be served, and not see that nothing of its own is."""
+    config = tmp_path / "gridsched.yaml"
+    config.write_text("models: {mine: {path: mine.gguf}}", encoding="utf-8")
+    done = run("check", "--sim", "--config", str(config))
+    assert (done.returncode, "configuration are left out" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "left out" not in run("check", "--sim").stdout
+
+
 def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path) -> None:
     """Exit 2: a port that is taken, a flag that the engine does not know, a default that is nobody, pins that do not
     fit; and what stands in the way of any server, together."""

@@ -1,6 +1,7 @@
 """A what-if's file: every fault with its place and key, and exit code 2."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from gridsched.cli import scenario as files
 from gridsched.cli import simulate
 from gridsched.settings.faults import SettingsError
 from sim.whatif import SHIPPED
+
+README = Path(__file__).parents[2] / "sim/README.md"
 
 GOOD = """\
 seconds: 30s
@@ -134,6 +137,21 @@ def test_a_configuration_is_one_more_policy(tmp_path: Path, capsys: pytest.Captu
     assert "policy default: the defaults" in said
     (tmp_path / "gridsched.yaml").write_text("scheduler: {relief_slots: 0}\n", encoding="utf-8")
     assert cli.main(command) == 2
+
+
+def test_the_readme_names_every_key() -> None:
+    """Whoever writes a scenario finds what may stand in it, and no key that may not."""
+    table = [line for line in README.read_text(encoding="utf-8").split("## What if")[1].splitlines() if line[:1] == "|"]
+    rows = {
+        row[1].strip(" `"): set(re.findall("`([a-z_]+)`", "".join(row[2:]))) for row in (x.split("|") for x in table)
+    }
+    sections = {"the file": (), "engine": ("engine",), "a model": ("models", "*"), "clients": ("clients", "*")}
+    values = {"clients": {"chat", "embeddings"}}
+    for name, way in sections.items():
+        keys = {str(field.alias) for field in files._SECTIONS[way].model_fields.values()}
+        assert rows[name] - values.get(name, set()) == keys, name
+    changes = (files.ModelChange, files.ClientsChange)
+    assert rows["a variant"] == {"cards"} | {str(x.alias) for change in changes for x in change.model_fields.values()}
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
