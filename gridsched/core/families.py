@@ -143,6 +143,7 @@ def _move(state: State, group: Group, target: ModelState) -> None:
     group.model = target
     group.moves = group.moves + 1 if group.moved_at == state.now else 1
     group.moved_at = state.now
+    state.replan_due = True
     figures = {"family": group.family.name, "jobs": len(group.waiting), "before": source.name}
     state.say(Log(LogEvent.ENQUEUE, job_class=group.key[1], model=target.name, rule="R10", figures=figures))
 

@@ -192,6 +192,8 @@ class Scheduler:
             if state.replan_due:
                 families.aim(state)
                 planning.replan(state)
+                if state.groups:  # R10: what others claim now may send them elsewhere
+                    families.aim(state)
             touched = state.touched
             state.touched = {}
             self._serve(touched)

@@ -530,3 +530,26 @@ def test_R10_an_empty_server_knows_no_groups() -> None:
     told.finish(job_id)
     assert not told.scheduler.state.unplaced
     assert DeviceName("gpu0") in told.scheduler.state.modes
+
+
+def test_R10_a_job_that_is_run_again_joins_the_variant_that_an_older_job_has_loaded() -> None:
+    """Its own variant's process dies, and the memory goes to an older job, which named the other one: it waits there
+    from the same step on, and is served with it."""
+    names = (ModelName("first"), ModelName("second"))
+    family = FamilySpec(
+        ModelName("both"), (Variant(names[0], Quality.PREFERRED), Variant(names[1], Quality.COMPACT))
+    )  # fmt: skip
+    models = (model("first", option(3)), model("second", option(6, 2)))
+    told = World(models, {"gpu0": 7.0}, step_seconds={"second": 1.0})
+    told.tell(FamiliesChanged((family,)))
+    told.warm("first", job_class=BACKGROUND)
+    running = told.submit("first", BACKGROUND)
+    older = told.submit("second", BACKGROUND)
+    told.advance(1.0)
+    told.finish(running)
+    again = told.submit("both", BACKGROUND)
+    assert told.grant(again).model == "first"
+    told.step_ends(again, DIED)
+    assert told.scheduler.state.jobs[again].model == "second"
+    told.advance(12.0)
+    assert [len(told.grants(job)) for job in (older, again)] == [1, 2]

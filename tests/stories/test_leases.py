@@ -324,3 +324,12 @@ def test_P5_a_process_that_died_while_it_drained_for_a_lease_is_not_had_back() -
     world.advance(11.0)
     assert len(world.grants(first)) == 2
     assert len(world.loads("m")) == 2
+
+
+def test_R8_a_lease_of_no_time_is_held_and_over_in_one_step() -> None:
+    """The card is ours again at once."""
+    world = World((model("m", option(8)),))
+    wish = world.lease(seconds=0.0)
+    assert world.done(wish)
+    world.submit("m")
+    assert world.loads("m") == [world.now]

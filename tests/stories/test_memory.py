@@ -366,3 +366,12 @@ def test_L7_memory_that_is_lost_may_come_back_so_a_refusal_says_when_to_try_agai
     assert refusal is not None
     assert refusal.code is RejectionCode.INSUFFICIENT_VRAM
     assert refusal.detail["retry_after_s"] == 10
+
+
+def test_L7_never_is_never_also_for_a_job_that_asks_for_little() -> None:
+    """It is told the arithmetic, not that the model is not loaded: asking for more would not help."""
+    for asked in ({"warm_only": True}, {"no_evict": True}):
+        world = World((model("never", option(40)),))
+        refusal = world.rejection(world.submit("never", **asked))
+        assert refusal is not None
+        assert refusal.code is RejectionCode.INSUFFICIENT_VRAM
