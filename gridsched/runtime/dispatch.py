@@ -154,8 +154,10 @@ class Dispatch:
         pause, before = SETTLE_FIRST_SECONDS, len(self._settling.get(instance_id, ()))
         while waiting := self._settling.get(instance_id):
             await trio.sleep(pause)
-            pause = min(pause * 1.5, SETTLE_LONGEST_SECONDS)
             held = await self._held_slots(instance_id, len(waiting))
+            # Where nobody else runs there is nobody who may not show yet: a person may be waiting for this slot (S11).
+            alone = not self._desk.active[instance_id]
+            pause = SETTLE_FIRST_SECONDS if alone and not held else min(pause * 1.5, SETTLE_LONGEST_SECONDS)
             for _ in range(len(waiting) - max(held, before)):
                 self._post(SlotSettled(waiting.pop(0).id))
             before = held

@@ -28,12 +28,17 @@ class Slots:
 
     def __init__(self, *busy: int | None) -> None:
         self.busy = list(busy)
-        self.asked = 0
+        self.asked_at: list[float] = []
         self.alive = True
+
+    @property
+    def asked(self) -> int:
+        """How often."""
+        return len(self.asked_at)
 
     async def busy_slots(self, instance_id: InstanceId) -> int:
         assert instance_id == INSTANCE
-        self.asked += 1
+        self.asked_at.append(trio.current_time())
         figure = self.busy.pop(0) if len(self.busy) > 1 else self.busy[0]
         await trio.lowlevel.checkpoint()
         if figure is None:
@@ -84,6 +89,23 @@ async def test_S8_a_slot_is_free_when_the_engine_says_so_twice(autojump_clock: t
     assert hall.settled() == [ONE]
     assert hall.slots.asked == 5
     assert autojump_clock.autojump_threshold == 0
+
+
+@pytest.mark.parametrize(("running", "soon"), [(0, True), (1, False)])
+async def test_S8_the_second_answer_is_not_waited_for_where_nobody_else_runs(
+    running: int, soon: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """After seconds of asking the questions are half a second apart. A chat may wait for the slot (S11), so the answer
+    that it is free is asked for again at once, unless a step runs there that may not show yet."""
+    assert autojump_clock.autojump_threshold == 0
+    hall = Hall(Slots(*[1 + running] * 12, running))
+    async with hall.open():
+        hall.desk.active[INSTANCE] = running
+        hall.settle(ONE)
+        await trio.sleep(30)
+    assert hall.settled() == [ONE]
+    first, second = hall.slots.asked_at[-2:]
+    assert (second - first < 0.1) is soon
 
 
 async def test_S8_a_running_step_is_not_taken_for_an_abandoned_one(autojump_clock: trio.testing.MockClock) -> None:
