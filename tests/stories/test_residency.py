@@ -237,3 +237,19 @@ def test_R6_a_model_with_waiting_jobs_is_not_idle() -> None:
     world.submit("m", BACKGROUND)
     world.advance(100.0)
     assert world.state("m") == "ready"
+
+
+def test_S2_low_work_has_nothing_evicted_that_older_work_of_its_class_waits_for() -> None:
+    """A model whose turn is over serves the job that came before; only then it drains for the younger one's."""
+    world = World((model("a", option(10, 1)), model("b", option(10))))
+    running = world.submit("a", BACKGROUND)
+    world.advance(60.0)
+    older = world.submit("a", BACKGROUND)
+    younger = world.submit("b", BACKGROUND)
+    assert (world.state("a"), world.why(younger)) == ("ready", "S2")
+    world.finish(running)
+    assert world.granted_at(older) == world.now
+    assert world.state("a") == "draining"
+    world.finish(older)
+    world.advance(12.0)
+    assert world.granted_at(younger) is not None
