@@ -26,7 +26,8 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     url = os.environ.get("GRIDSCHED_URL") or DEFAULT_URL
     shown = url.replace("%", "%%")
     parser.add_argument("--server", metavar="URL", type=_url, default=url, help=f"the server (GRIDSCHED_URL; {shown})")
-    parser.add_argument("--api-key", default=os.environ.get("GRIDSCHED_API_KEY"), help="GRIDSCHED_API_KEY")
+    key = os.environ.get("GRIDSCHED_API_KEY")
+    parser.add_argument("--api-key", metavar="KEY", default=key, help="sent as a bearer token (GRIDSCHED_API_KEY)")
 
 
 def _url(text: str) -> str:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_server_arguments(parser)
     parser.add_argument("--follow", "-f", action="store_true", help="go on as decisions are made")
-    parser.add_argument("--since", type=int, default=0, metavar="SEQ", help="only lines after this number")
+    parser.add_argument("--since", type=int, default=0, metavar="SEQ", help="only lines after this one (seq of --json)")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 

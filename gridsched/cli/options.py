@@ -18,7 +18,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--config", type=a_path, metavar="FILE", help="the configuration (GRIDSCHED_CONFIG)")
     parser.add_argument("--models-dir", type=a_path, metavar="DIR", help="look for GGUF files here and nowhere else")
-    parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="what must outlive us (GRIDSCHED_DATA_DIR)")
+    parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="for measurements and logs (GRIDSCHED_DATA_DIR)")
     parser.add_argument("--sim", action="store_true", help="simulated hardware and models: no engine, no files")
 
 
