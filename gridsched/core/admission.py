@@ -67,7 +67,7 @@ def _hopeless(state: State, job: Job, model: ModelState) -> Rejection | None:
     once more when plans are made (R10)."""
     instance = model.instance
     if instance is None or instance.restarting:
-        if not model.queue.count and fit_of(state, model) is Fit.NEVER:
+        if not model.queue.count and not usable_rungs(state.ledger, model):
             return insufficient_vram(state, model, Fit.NEVER)
     elif instance.state is not InstanceState.DRAINING:
         return None
@@ -200,19 +200,34 @@ def usable_rungs(ledger: Ledger, model: ModelState) -> tuple[tuple[LaunchOption,
     return model.rungs.usable
 
 
-def fit_of(state: State, model: ModelState, *, without_leases: bool = False) -> Fit:
-    """L7: which of its three cases a model without a plan is; or would be, were no device leased (R8)."""
-    fit = Fit.NEVER
-    for _, needs in usable_rungs(state.ledger, model):
-        if _enough(state, needs, leases=without_leases):
+Room = dict[DeviceName, int]
+"""What would be free of each device if all that may ever go had gone."""
+
+
+def room_of(state: State, *, without_leases: bool = False) -> Room:
+    """The room there is; or would be, were no device leased (R8)."""
+    return {device: _yieldable_bytes(state, device, leased=without_leases) for device in state.ledger.books}
+
+
+def fit_of(state: State, model: ModelState, room: Room | None = None) -> Fit:
+    """L7: which of its three cases a model without a plan is, with the room there is."""
+    rungs = usable_rungs(state.ledger, model)
+    if not rungs:
+        return Fit.NEVER
+    if room is None:
+        room = room_of(state)
+    for _, needs in rungs:
+        for device, need in needs:
+            if need > room[device]:
+                break
+        else:
             return Fit.LATER
-        fit = Fit.NOT_NOW
-    return fit
+    return Fit.NOT_NOW
 
 
 def kept_by_leases(state: State, model: ModelState) -> bool:
     """R8: whether leases are all that keeps a model from ever fitting."""
-    return bool(state.leases) and fit_of(state, model, without_leases=True) is Fit.LATER
+    return bool(state.leases) and fit_of(state, model, room_of(state, without_leases=True)) is Fit.LATER
 
 
 def _yieldable_bytes(state: State, device: DeviceName, *, leased: bool = False) -> int:

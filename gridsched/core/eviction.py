@@ -10,15 +10,15 @@ before it (C1): a victim's *price* is a whole number whose higher digits count t
 """
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from gridsched.core import cost, yielding
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
-from gridsched.core.ledger import Ledger
-from gridsched.core.placement import ANY_CHAT, Choice, Obstacle, Want
+from gridsched.core.ledger import Reservation
+from gridsched.core.placement import ANY_CHAT, Choice, Obstacle, Want, Watch
 from gridsched.core.policy import Eviction, Policy
 from gridsched.core.queues import CLASSES, Rank
 from gridsched.core.residency import Instance
@@ -54,6 +54,9 @@ _SHARE = 2**30
 """The shares of what is lacking are counted in such parts."""
 
 
+Page = dict[InstanceId, Reservation]
+"""What is reserved on a device that lacks something."""
+
 Frees = tuple[int, ...]
 """Bytes that one gives back, for each device that lacks something."""
 
@@ -81,12 +84,13 @@ def choose(
     """The victims that free what a want lacks, or what stands in the way; with `patient`, who they will be once the
     turns of other chats are over (R4b). `taken` are those that go for others already."""
     short = tuple(lacking.values())
+    pages = [state.ledger.books[device].reservations for device in lacking]
     allowed: list[tuple[Instance, Frees]] = []
     barred: list[tuple[Frees, Obstacle]] = []
-    for instance in _in_the_way(state, lacking):
+    for instance in _in_the_way(state, pages):
         if instance.id in taken:
             continue
-        frees = _frees(state.ledger, instance, lacking)
+        frees = _frees(pages, instance)
         obstacle = obstacle_to(state, instance, want)
         if obstacle is None or (patient and obstacle.but_for == "turn"):
             allowed.append((instance, frees))
@@ -103,10 +107,10 @@ def choose(
     return Choice(tuple(item.instance for item in chosen), sum(item.price for item in chosen))
 
 
-def _in_the_way(state: State, lacking: Iterable[DeviceName]) -> Iterable[Instance]:
+def _in_the_way(state: State, pages: list[Page]) -> Iterable[Instance]:
     """Those that hold memory where something lacks, and do not give it back already."""
-    ids = dict.fromkeys(each for device in lacking for each in state.ledger.books[device].reservations)
-    found = (state.instances[each] for each in ids)
+    ids = pages[0] if len(pages) == 1 else dict.fromkeys(each for page in pages for each in page)
+    found = [state.instances[each] for each in ids]
     return [item for item in found if item.state in _STATES and not item.restarting]
 
 
@@ -151,10 +155,9 @@ def _plain_order(candidate: _Candidate) -> tuple[tuple[bool, ...], float, int]:
 # --- sums -------------------------------------------------------------------------------------------------------
 
 
-def _frees(ledger: Ledger, instance: Instance, lacking: Iterable[DeviceName]) -> tuple[int, ...]:
+def _frees(pages: list[Page], instance: Instance) -> Frees:
     """What an instance holds of each device that lacks something."""
-    pages = (ledger.books[device].reservations.get(instance.id) for device in lacking)
-    return tuple(page.bytes if page is not None else 0 for page in pages)
+    return tuple([page[instance.id].bytes if instance.id in page else 0 for page in pages])
 
 
 def _cover(freed: Iterable[Frees], short: tuple[int, ...]) -> bool:
@@ -247,29 +250,34 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
     rank = want.evict_rank or want.rank
     policy, now = state.policy, state.now
     model = instance.model
-    name = model.spec.name
-    watched = frozenset(((instance.id, rank),))
     if instance.state is InstanceState.STARTING:
         return _obstacle_to_load(instance, rank)  # C3: a pin's load is low work's until it is ready
     if model.pinned:
-        return Obstacle("R1", f"{name} is pinned")
+        return Obstacle("R1", f"{model.name} is pinned")
     if rank[0] != JobClass.INTERACTIVE and instance.hot(now):
         yields_at = yielding.yields_at(state, instance, want)
         if yields_at > now:
             until = inf if instance.chats else min(instance.hot_until, yields_at)
-            return Obstacle("R1", f"{name} is hot: people chat with it", until, watched, "hot")
+            return Obstacle("R1", f"{model.name} is hot: people chat with it", until, _watch(instance, rank), "hot")
     if want.gentle and (instance.busy() or model.queue.count):
-        return Obstacle("R10", f"{name} is in use", watched=watched)
+        return Obstacle("R10", f"{model.name} is in use", watched=_watch(instance, rank))
     before = _obstacle_of_rank(state, instance, want, rank)
     if before is None and rank[0] == JobClass.INTERACTIVE:
         before = _obstacle_of_chats(state, instance, want)
     return before or _obstacle_of_turns(instance, rank, want.evict_class, policy, now)
 
 
+def _watch(instance: Instance, rank: Rank) -> frozenset[Watch]:
+    """That its queue and its slots may end an obstacle."""
+    return frozenset(((instance.id, rank),))
+
+
 def _obstacle_of_rank(state: State, instance: Instance, want: Want, rank: Rank) -> Obstacle | None:
     """S1, S2: it has work, or was asked for, before. A guest has had its turn in the other's place (R1): of its work
     only chats count."""
     model = instance.model
+    if not model.queue.count and model.errand is None:
+        return None
     classes = CLASSES[:1] if want.guest is model else CLASSES[: rank[0] + 1]
     heads = [model.queue.head(job_class) for job_class in classes]
     ranks = [state.keys.load_rank(head) for head in heads if head is not None]
@@ -278,9 +286,8 @@ def _obstacle_of_rank(state: State, instance: Instance, want: Want, rank: Rank) 
     before = min(ranks, default=rank)
     if before >= rank:
         return None
-    watched = frozenset(((instance.id, rank),))
     rule = "S1" if before[0] < rank[0] else "S2"
-    return Obstacle(rule, f"{model.name} has work that comes first", watched=watched)
+    return Obstacle(rule, f"{model.name} has work that comes first", watched=_watch(instance, rank))
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
@@ -289,7 +296,7 @@ def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
     person = errand is not None and errand.load_class is JobClass.INTERACTIVE
     if rank[0] == JobClass.INTERACTIVE and not instance.model.queue.chats and not person:
         return None
-    return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=frozenset(((instance.id, rank),)))
+    return Obstacle("L6", f"{instance.model.spec.name} is loading", watched=_watch(instance, rank))
 
 
 def _obstacle_of_chats(state: State, instance: Instance, want: Want) -> Obstacle | None:
@@ -306,13 +313,12 @@ def _obstacle_of_chats(state: State, instance: Instance, want: Want) -> Obstacle
     if until <= state.now:
         return None
     reason = f"{model.spec.name} serves its own chats for {turn_seconds:g} s before it is unloaded for others"
-    return Obstacle("R4b", reason, until, frozenset(((instance.id, ANY_CHAT),)), "turn")
+    return Obstacle("R4b", reason, until, _watch(instance, ANY_CHAT), "turn")
 
 
 def _obstacle_of_turns(instance: Instance, rank: Rank, job_class: int, policy: Policy, now: float) -> Obstacle | None:
     """R4 and R4a: a load serves first, and low work takes turns."""
     name = instance.model.spec.name
-    watched = frozenset(((instance.id, rank),))
     until = instance.ready_at + policy.min_residency_seconds
     cause = instance.cause
     if cause is not None and cause.state is JobState.WAITING:
@@ -321,13 +327,15 @@ def _obstacle_of_turns(instance: Instance, rank: Rank, job_class: int, policy: P
         starved_for_ever = policy.background_max_starvation_seconds == 0 and instance.interactive_mode(now)
         lapses_at = until if not cause.chat and starved_for_ever else inf
         if job_class >= kept_from and now < lapses_at:
-            return Obstacle("R4", f"{name} serves the job first that it was loaded for", lapses_at, watched)
+            return Obstacle("R4", f"{name} serves the job first that it was loaded for", lapses_at, _watch(instance, rank))
     if instance.cause_class == JobClass.INTERACTIVE or job_class < instance.cause_class:
         return None
     if not instance.busy() and not instance.model.queue.count:
         until = min(until, instance.last_used_at + LINGER_SECONDS if instance.served else now)
     if now < until:
-        return Obstacle("R4a", f"{name} has its turn of {policy.min_residency_seconds:g} s", until, watched)
+        return Obstacle(
+            "R4a", f"{name} has its turn of {policy.min_residency_seconds:g} s", until, _watch(instance, rank)
+        )
     return None
 
 
@@ -351,6 +359,6 @@ def _told_together(allowed: list[Frees], barred: list[tuple[Frees, Obstacle]], s
         alike = [(frees, item) for frees, item in barred if item.but_for == kind]
         if alike and _cover([*allowed, *(frees for frees, _ in alike)], short):
             first = min((item for _, item in alike), key=lambda item: item.until)
-            return replace(first, until=until, watched=watched)
+            return Obstacle(first.rule, first.reason, until, watched, first.but_for)
     first = min((item for _, item in barred), key=lambda item: item.until)
     return Obstacle(first.rule, first.reason, until, watched)

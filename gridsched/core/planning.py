@@ -92,13 +92,14 @@ def _make_plans(state: State) -> list[Plan]:
     draft = _draft(state)
     slots = _LoadSlots(state)
     plans: list[Plan] = []
+    low_wants = [want for want in wants if not want.chat]
     for want in (want for want in wants if want.chat):
         _add_plan_unless(state, want, draft, slots, plans, slots.is_far_ahead(plans))
     for model in (state.waiting_models | state.touched).values():
         waiting.hold_devices(model)
-    for want in (want for want in wants if not want.chat):
+    for want in low_wants:
         _add_plan_unless(state, want, draft, slots, plans, slots.low_is_taken())
-    state.low_plans_matter = not slots.low_begun and any(not want.chat for want in wants)
+    state.low_plans_matter = not slots.low_begun and bool(low_wants)
     state.plans = plans
     return plans
 

@@ -200,6 +200,8 @@ class ModelQueue:
         lesser = self.warm_only + (self.no_evict if may_evict else 0)
         if self.count == lesser:
             return None
+        if not lesser:
+            return next(iter((self.chats or self.background or self.batch).values()))
         for record in self:
             if not record.job.warm_only and not (may_evict and record.job.no_evict):
                 return record

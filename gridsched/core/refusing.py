@@ -17,6 +17,7 @@ from gridsched.core.state import State
 
 def refuse(state: State) -> None:
     """End the waiting of those for whom planning found that there is nothing to wait for."""
+    room: admission.Room | None = None
     for model in list(state.wanted_models().values()):
         if not model.unplaced() and not _is_leaving(model):
             model.unfit_since = None
@@ -26,11 +27,15 @@ def refuse(state: State) -> None:
                 waiting.reject(state, record, admission.model_not_found(model.name), "S9")
             continue
         hopeless = model.unplaced() and model.plan is None
-        fit = admission.fit_of(state, model) if hopeless else None
+        if hopeless and room is None:
+            room = admission.room_of(state)
+        fit = admission.fit_of(state, model, room) if hopeless else None
         if fit is not Fit.NEVER:
             _refuse_not_resident(state, model)
         if fit is not None:
             _refuse_unfit(state, model, fit)
+            if fit is not Fit.LATER:
+                room = None  # a pin that is refused makes room
         else:
             model.unfit_since = None
 
