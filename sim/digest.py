@@ -37,13 +37,14 @@ def _names(name: str) -> Callable[..., object]:
     return lambda event: tuple(one.name for one in getattr(event, name))
 
 
+# `_value_` is what the property `value` of a member reads, without the property, which is written in Python.
 PARTS: dict[type, Callable[..., object]] = {
     come.JobSubmitted: attrgetter("job.id", "job.model", "job.key"),
     come.JobAbandoned: attrgetter("job_id"),
     come.GrantReturned: attrgetter("grant_id"),
-    come.StepEnded: attrgetter("grant_id", "outcome.kind.value", "settled"),
+    come.StepEnded: attrgetter("grant_id", "outcome.kind._value_", "settled"),
     come.AnswerBegan: attrgetter("grant_id"),
-    come.JobEnded: attrgetter("grant_id", "outcome.kind.value", "settled"),
+    come.JobEnded: attrgetter("grant_id", "outcome.kind._value_", "settled"),
     come.SlotSettled: attrgetter("grant_id"),
     come.InstanceReady: attrgetter("instance_id"),
     come.InstanceExited: _failure,
@@ -62,7 +63,7 @@ PARTS: dict[type, Callable[..., object]] = {
     come.DrainBegan: _nothing,
     come.TimerFired: _nothing,
     out.GrantStep: attrgetter("grant.id", "grant.job_id", "grant.instance_id", "grant.model", "grant.step"),
-    out.RejectJob: attrgetter("job_id", "rejection.code.value"),
+    out.RejectJob: attrgetter("job_id", "rejection.code._value_"),
     out.StartInstance: attrgetter("instance_id", "model", "option.key"),
     out.StopInstance: attrgetter("instance_id"),
     out.PauseInstance: attrgetter("instance_id"),
@@ -72,7 +73,7 @@ PARTS: dict[type, Callable[..., object]] = {
     out.ArmTimer: attrgetter("at"),
     out.KeepMeasurement: attrgetter("option_key", "measured_bytes"),
     out.KeepLoadTime: attrgetter("option_key", "load_seconds"),
-    out.Log: attrgetter("event.value", "rule", "job_id", "model", "device"),
+    out.Log: attrgetter("event._value_", "rule", "job_id", "model", "device"),
 }
 TABLE: dict[type, tuple[str, Callable[..., object]]] = {kind: (kind.__name__, parts) for kind, parts in PARTS.items()}
 

@@ -63,7 +63,7 @@ class _Invariants:
     def saw(self, *_: object) -> None:
         """One step has been made."""
         self._steps += 1
-        if isinstance(self._scheduler, Scheduler) and self._steps % OWN_CHECKS_EVERY == 0:
+        if self._steps % OWN_CHECKS_EVERY == 0 and isinstance(self._scheduler, Scheduler):
             invariants.check(self._scheduler)
 
 

@@ -75,7 +75,8 @@ class Reservation:
     @property
     def overgrown(self) -> bool:
         """L6b: whether it holds more than it may before it is started anew."""
-        return self.measured and self.bytes > GROWTH_LIMIT * max(self.estimate_bytes, self.first_bytes)
+        limit_bytes = GROWTH_LIMIT * self.estimate_bytes
+        return self.measured and self.bytes > limit_bytes and self.bytes > GROWTH_LIMIT * self.first_bytes
 
 
 @dataclass(slots=True)

@@ -336,8 +336,14 @@ def device_read(state: State, event: DeviceRead) -> None:
         measured = state.ledger.measure(instance_id, instance.option, event.device)
         if measured is not None:
             state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
-    moved_bytes = book.free_bytes != free_before
-    waits = any(plan.fits_now and plan.want.model.plan is plan for plan in state.plans)
-    waits = waits or state.move_waits
-    if book.pressure or state.pressed or ((state.unplaced or state.groups or state.movable) and (moved_bytes or waits)):
+    if book.pressure or state.pressed:
         state.replan_due = True
+    elif state.unplaced or state.groups or state.movable:
+        moved_bytes = book.free_bytes != free_before
+        if moved_bytes or state.move_waits or any(_waits_for_device(plan) for plan in state.plans):
+            state.replan_due = True
+
+
+def _waits_for_device(plan: Plan) -> bool:
+    """L3: whether it fits, and has not begun."""
+    return plan.fits_now and plan.want.model.plan is plan

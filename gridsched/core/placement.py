@@ -229,7 +229,8 @@ def plan_for(want: Want, rungs: Iterable[tuple[LaunchOption, Needs]], draft: Dra
         else:
             patient.append((option, needs))
     if fitting:
-        option, needs = min(fitting, key=lambda rung: judge.crowd(rung[0]))
+        alone = len(fitting) == 1
+        option, needs = fitting[0] if alone else min(fitting, key=lambda rung: judge.crowd(rung[0]))
         return Plan(want, option, needs, fits_now=True)
     if patient:
         return Plan(want, *patient[0])

@@ -62,9 +62,7 @@ def look(state: State) -> None:
     if state.unplaced:
         return  # the planning that ends the waiting looks
     state.movable = state.move_waits = False
-    crowd = Counter(
-        name for name, book in state.ledger.books.items() for item in book.reservations.values() if not item.going
-    )
+    crowd = _crowd(state)
     due: list[tuple[float, Instance]] = []
     for instance in state.instances.values():
         movable_from = _movable_from(state, instance, crowd)
@@ -82,6 +80,16 @@ def look(state: State) -> None:
         for option, needs in _targets(state, instance, crowd):
             if state.ledger.fits(needs) and _begin(state, instance, option, needs):
                 return
+
+
+def _crowd(state: State) -> Counter[DeviceName]:
+    """How many are on each device and stay there."""
+    crowd = Counter[DeviceName]()
+    for name, book in state.ledger.books.items():
+        for item in book.reservations.values():
+            if not item.going:
+                crowd[name] += 1
+    return crowd
 
 
 def movable_at(instance: Instance) -> float:

@@ -139,8 +139,10 @@ class Scheduler:
             self._let_time_take_effect()
             self._settle()
         wake_at = self._next_wake()
-        if self._steps_are_watched:
-            wake_at = min(wake_at, aborts.review(state), pause.review(state))
+        if self._takes_away:
+            wake_at = min(wake_at, aborts.review(state))
+        if self._pauses:
+            wake_at = min(wake_at, pause.review(state))
         if wake_at != state.wake_at:
             state.wake_at = wake_at
             state.out.append(ArmTimer(None if wake_at == inf else wake_at))
@@ -181,7 +183,8 @@ class Scheduler:
 
     def _look_after_steps(self, policy: Policy) -> None:
         """Whether running steps may be paused or taken away at all; if not, no event pays for the question."""
-        self._steps_are_watched = policy.background_pause or policy.abort_after_seconds is not None
+        self._pauses = policy.background_pause
+        self._takes_away = policy.abort_after_seconds is not None
 
     # --- inside a step ------------------------------------------------------------------------------------------
 
@@ -412,16 +415,19 @@ class Scheduler:
 
     def _say_end(self, event: LogEvent, entry: GrantRecord, outcome: Outcome) -> None:
         state = self._state
-        seconds = state.now - entry.granted_at - pause.stood_seconds(state, entry)
+        instance = entry.instance
+        seconds = state.now - entry.granted_at
+        if instance.paused or entry.stood_seconds:
+            seconds -= pause.stood_seconds(state, entry)
         figures: dict[str, object] = {
             "ms": serving.in_ms(seconds),
             "status": outcome.status,
-            "instance": entry.instance.id,
+            "instance": instance.id,
         }
         if outcome.kind is DONE:
-            model = entry.instance.model
-            model.pace.note(entry.record.job.job_class, seconds)
-            model.use.note(entry.record.job.job_class, state.now)
+            job_class = entry.record.job.job_class
+            instance.model.pace.note(job_class, seconds)
+            instance.model.use.note(job_class, state.now)
         else:
             figures["outcome"] = outcome.kind.value
         state.say_of_job(event, entry.record, None, figures)

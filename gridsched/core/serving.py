@@ -35,7 +35,7 @@ def serve_chats(state: State, model: ModelState) -> None:
     instance = model.instance
     if chats and instance is not None and instance.state is READY:
         free = instance.parallel - len(instance.grants)
-        while free > 0 and (chat := model.queue.due(JobClass.INTERACTIVE)) is not None:
+        while free > 0 and chats and (chat := model.queue.due(JobClass.INTERACTIVE)) is not None:
             grant(state, instance, chat)
             free -= 1
     hold_devices(model)

@@ -25,13 +25,15 @@ def wants_of(state: State) -> list[Want]:
 
 
 def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
-    job = model.queue.holder(may_evict=False)
+    queue = model.queue
+    job = queue.holder(may_evict=False)
     if model.errand is not None and (job is None or model.errand.rank < state.keys.load_rank(job)):
         return _want_of_errand(state, model, model.errand)
     if job is None:
         return None
     rank_of = state.keys.load_rank
-    evictor, gentle = model.queue.evictor()
+    # Where every waiting job has the full permission, the one who holds the load is the one who may evict.
+    evictor, gentle = queue.evictor() if queue.warm_only or queue.no_evict or queue.gentle else (job, False)
     gentle_at = -inf
     if gentle and evictor is not None:
         gentle_at = evictor.place + state.policy.background_max_starvation_seconds
@@ -49,12 +51,18 @@ def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
     lifted = lift_at <= state.now
     # A starved job is relieved by how long it is starved, whatever its class: S1 is lifted for it (S5).
     raised = lifted or (starved_at <= state.now and chatting)
-    rank = _raised(rank_of(job)) if raised else rank_of(job)
+    rank = rank_of(job)
+    rank = _raised(rank) if raised else rank
     evict_rank, evict_class = None, job.job.job_class
     if evictor is not None:
-        evict_rank, evict_class = rank_of(evictor), evictor.job.job_class
-        evict_rank = _raised(evict_rank) if raised else evict_rank
-    next_at = min((at for at in (starved_at, lift_at, gentle_at) if at > state.now), default=inf)
+        evict_class = evictor.job.job_class
+        evict_rank = rank
+        if evictor is not job:
+            evict_rank = _raised(rank_of(evictor)) if raised else rank_of(evictor)
+    next_at = inf
+    for at in (starved_at, lift_at, gentle_at):
+        if state.now < at < next_at:
+            next_at = at
     return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at, gentle)
 
 
