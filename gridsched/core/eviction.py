@@ -327,7 +327,9 @@ def _obstacle_of_turns(instance: Instance, rank: Rank, job_class: int, policy: P
         starved_for_ever = policy.background_max_starvation_seconds == 0 and instance.interactive_mode(now)
         lapses_at = until if not cause.chat and starved_for_ever else inf
         if job_class >= kept_from and now < lapses_at:
-            return Obstacle("R4", f"{name} serves the job first that it was loaded for", lapses_at, _watch(instance, rank))
+            return Obstacle(
+                "R4", f"{name} serves the job first that it was loaded for", lapses_at, _watch(instance, rank)
+            )
     if instance.cause_class == JobClass.INTERACTIVE or job_class < instance.cause_class:
         return None
     if not instance.busy() and not instance.model.queue.count:
