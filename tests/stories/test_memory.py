@@ -375,3 +375,16 @@ def test_L7_never_is_never_also_for_a_job_that_asks_for_little() -> None:
         refusal = world.rejection(world.submit("never", **asked))
         assert refusal is not None
         assert refusal.code is RejectionCode.INSUFFICIENT_VRAM
+
+
+def test_L7_who_waits_for_a_model_that_never_fits_any_more_is_told_at_once() -> None:
+    """Low work and a chat wait for a card's running step when the card falls off the bus."""
+    models = (model("busy", option(10, device="gpu1")), model("wants", option(10, device="gpu1")))
+    world = World(models, {"gpu0": 4.0, "gpu1": 16.0})
+    world.submit("busy", BACKGROUND)
+    world.advance(11.0)
+    waiting = [world.submit("wants", BACKGROUND), world.submit("wants")]
+    assert all(world.waits(job) for job in waiting)
+    world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 4 * GB),)))
+    refusals = [world.rejection(job) for job in waiting]
+    assert [each.code if each is not None else None for each in refusals] == [RejectionCode.INSUFFICIENT_VRAM] * 2
