@@ -246,6 +246,8 @@ def inv_13_claims_are_disjoint(state: State) -> None:
     """S2, L1: live plans that have not begun claim, all together, no more than is free, being freed, or
     their victims'."""
     open_plans = [plan for plan in state.plans if plan.live and plan.want.model.plan is plan]
+    if not open_plans:
+        return
     for name, book in state.ledger.books.items():
         claimed = sum(need for plan in open_plans for device, need in plan.needs if device == name)
         leaving = sum(item.bytes for item_id, item in book.reservations.items() if _leaves(state, open_plans, item_id))

@@ -86,7 +86,9 @@ class Jobs(Checker):
             return note.deaths > 0
         names = book.models_for(note)
         if code is RejectionCode.MODEL_NOT_FOUND:
-            return model in book.gone_families or not any(name in book.models for name in names)
+            there = [name for name in names if name in book.models]
+            # Whose family was gone once waits for one of its variants, and which cannot be seen from outside.
+            return model in book.gone_families or not there or (note.stray and len(there) < len(names))
         if code is RejectionCode.MODEL_NOT_SUPPORTED:
             return model in book.families and (not names or note.job.steps > 1)
         return code is not RejectionCode.MODEL_FAILED or any(name in book.failed_at for name in names)

@@ -676,6 +676,21 @@ def test_R10_a_variant_that_will_not_do_is_granted() -> None:
     assert "R10" in tape.rules
 
 
+@pytest.mark.parametrize(("was_gone", "rules"), [(True, set()), (False, {"L7"})])
+def test_L7_a_job_whose_family_was_gone_once_may_lose_its_variant(rules: set[str], *, was_gone: bool) -> None:
+    """It waits on at a variant, also when the family is back, and is refused with it; any other job is not."""
+    tape = Tape()
+    variants = (Variant(ModelName("a"), Quality.PREFERRED), Variant(ModelName("b"), Quality.COMPACT))
+    there = (FamilySpec(ModelName("family"), variants),)
+    tape.hear(FamiliesChanged(there))
+    tape.hear(JobSubmitted(job(1, "family")), tape.start(1, "b"))
+    if was_gone:
+        tape.hear(FamiliesChanged(()))
+        tape.hear(FamiliesChanged(there))
+    tape.hear(ModelsChanged((tape.models[ModelName("b")],)), reject(1, RejectionCode.MODEL_NOT_FOUND))
+    assert tape.rules == rules
+
+
 def variant_grant(one: Job, instance: int, name: str) -> GrantStep:
     """A grant that names the variant."""
     return GrantStep(Grant(GrantId(int(one.id)), one.id, InstanceId(instance), ModelName(name), 1, 1, 0.0))
