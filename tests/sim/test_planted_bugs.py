@@ -131,10 +131,10 @@ def others_hold_nothing(patch: Patch) -> None:
 def estimates_are_halved(patch: Patch) -> None:
     """Half of what a launch takes is reserved."""
 
-    def needs(_self: Ledger, option: LaunchOption) -> Needs:
+    def taken(_self: Ledger, option: LaunchOption) -> Needs:
         return tuple((device, need // 2) for device, need in option.need_bytes)
 
-    patch.setattr(Ledger, "needs", needs)
+    patch.setattr(Ledger, "taken", taken)
 
 
 def old_processes_are_not_waited_for(patch: Patch) -> None:
