@@ -118,6 +118,10 @@ class World:
         rest = self.now + REST_SECONDS
         self.moments.play(lambda: self.now > rest)
         self._wait_for(patience_seconds, self._all_is_back)
+        # What persons have pinned is known to the scheduler alone: its longest back-off, and then the load, may pass.
+        self.cards.poll_seconds = IDLE_POLL_SECONDS
+        self._wait_for(patience_seconds, lambda: False)
+        self._wait_for(patience_seconds, lambda: all(one.state != "loading" for one in self.processes.alive.values()))
 
     def _begin(self) -> None:
         post = self.moments.post

@@ -510,6 +510,7 @@ class Scheduler:
             state.models[spec.name] = model
         for name, model in before.items():
             model.removed = True
+            model.pin, model.put_down = None, False  # whether or not a process of it outlives it
             if model.errand is not None:
                 errands.refuse(state, model, admission.model_not_found(name))
             if model.queue.count or model.instance is not None or model.leaving:

@@ -27,10 +27,15 @@ def wants_of(state: State) -> list[Want]:
 def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
     queue = model.queue
     job = queue.holder(may_evict=False)
-    if model.errand is not None and (job is None or model.errand.rank < state.keys.load_rank(job)):
-        return _want_of_errand(state, model, model.errand)
+    errand, bar = model.errand, None
+    if errand is not None:
+        bar = _bar(state, model, errand)
+        # One that must not be begun yet keeps no job of its model from having it loaded.
+        if job is None or (bar is None and errand.rank < state.keys.load_rank(job)):
+            return _want_of_errand(state, model, errand, bar)
     if job is None:
         return None
+    barred_until = bar.until if bar is not None else inf
     rank_of = state.keys.load_rank
     # Where every waiting job has the full permission, the one who holds the load is the one who may evict.
     evictor, gentle = queue.evictor() if queue.warm_only or queue.no_evict or queue.gentle else (job, False)
@@ -42,7 +47,7 @@ def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
     if job.chat:
         evict_class = evictor.job.job_class if evictor is not None else job.job.job_class
         evict_rank = rank_of(evictor) if evictor is not None else None
-        next_at = gentle_at if gentle_at > state.now else inf
+        next_at = _first_after(state.now, gentle_at, barred_until)
         return Want(
             model, job, job.job.job_class, rank_of(job), evict_rank, evict_class, next_at=next_at, gentle=gentle
         )
@@ -59,23 +64,33 @@ def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
         evict_rank = rank
         if evictor is not job:
             evict_rank = _raised(rank_of(evictor)) if raised else rank_of(evictor)
-    next_at = inf
-    for at in (starved_at, lift_at, gentle_at):
-        if state.now < at < next_at:
-            next_at = at
+    next_at = _first_after(state.now, starved_at, lift_at, gentle_at, barred_until)
     return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at, gentle)
 
 
-def _want_of_errand(state: State, model: ModelState, errand: Errand) -> Want:
+def _first_after(now: float, *moments: float) -> float:
+    """The first of some moments that is still to come; inf for none."""
+    first = inf
+    for at in moments:
+        if now < at < first:
+            first = at
+    return first
+
+
+def _bar(state: State, model: ModelState, errand: Errand) -> Obstacle | None:
+    """Why an errand must not be begun yet."""
+    if model.retry_at > state.now:
+        return Obstacle("L6d", f"{model.name} failed to load", model.retry_at)
+    return yielding.bar(state, model, errand)
+
+
+def _want_of_errand(state: State, model: ModelState, errand: Errand, bar: Obstacle | None) -> Want:
     """A load without a job competes as one of its class. It runs no step, so relief that is switched off does not keep
     it for ever from a device with chats (S4). What comes back after it yielded has no turn to take: the other's is
     over whatever its class (R1, R4a)."""
     comes_back = errand.guest is not None
     evict_class = JobClass.BATCH if comes_back else errand.load_class
     starved_at = -inf if comes_back else errand.since + state.policy.background_max_starvation_seconds
-    bar = yielding.bar(state, model, errand)
-    if model.retry_at > state.now:
-        bar = Obstacle("L6d", f"{model.name} failed to load", model.retry_at)
     return Want(
         model,
         None,

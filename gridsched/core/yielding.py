@@ -23,6 +23,8 @@ def yields_at(state: State, instance: Instance, want: Want) -> float:
     after_seconds = state.policy.hot_yield_after_seconds
     if after_seconds is None or want.job is None or instance.busy() or instance.model.queue.chats:
         return inf
+    if want.chat:  # a chat that may have nobody go lends its age to no low job that may
+        return inf
     if instance.hot_until <= instance.model.yielded_until:
         return inf
     return max(want.job.place, instance.ready_at) + after_seconds

@@ -143,3 +143,19 @@ def test_R1_a_batch_guest_has_its_whole_turn_and_no_more() -> None:
     assert world.state("low") == "ready"
     world.advance(12.0)
     assert world.stops("low")[0] <= ready_at + 33.0
+
+
+def test_R1_what_yielded_is_loaded_for_its_own_low_work_as_soon_as_there_is_room() -> None:
+    """Its return waits for the guest's turn, but the guest has gone early: a background job of its own does not wait
+    beside an empty card."""
+    models = (model("hot", option(8.3, 2), load=5.0), model("low", option(9, 2), load=5.0, idle_ttl_seconds=3.0))
+    world = World(models, {"gpu0": 15.2}, YIELDS, step_seconds={"hot": 1.0, "low": 1.0})
+    world.warm("hot")
+    world.submit("low", BACKGROUND)
+    world.advance(72.0)
+    assert world.loads("low")
+    own = world.submit("hot", BACKGROUND)
+    world.advance(15.0)
+    assert world.stops("low"), "idle for three seconds"
+    assert world.granted_at(own) is not None
+    assert world.granted_at(own) < world.loads("low")[0] + 5.0 + 30.0, "before the guest's turn would have been over"

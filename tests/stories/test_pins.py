@@ -271,3 +271,16 @@ def test_R7_L7_a_job_for_a_pin_that_can_never_fit_any_more_is_refused_at_once() 
     world.advance(1.0)
     job = world.submit("p", BACKGROUND)
     assert world.rejection(job) is not None
+
+
+def test_R7_what_a_person_said_goes_with_the_model() -> None:
+    """Pinned by hand, it leaves the configuration while its process still works, and comes back as configured: not
+    pinned."""
+    specs = (model("a", option(4)), model("b", option(4)))
+    world = World(specs)
+    world.pin("a")
+    world.advance(15.0)
+    world.submit("a", BACKGROUND)
+    world.tell(ModelsChanged(specs[1:]))
+    world.tell(ModelsChanged(specs))
+    assert not world.scheduler.state.models[ModelName("a")].pinned
