@@ -370,7 +370,8 @@ class Book(Facts):
         self._close(command.job_id, command.rejection.code.value)
 
     def _note_start(self, command: StartInstance) -> None:
-        wanted = [note.job_class for note in self.wanting(command.model)]
+        notes = list(self.wanting(command.model))
+        wanted = [note.job_class for note in notes]
         if self.wished(command.model):
             wanted.append(JobClass.INTERACTIVE)
         elif self.pinned(command.model):
@@ -386,6 +387,7 @@ class Book(Facts):
             option.devices,
             option.parallel,
         )
+        one.guessed = any(note.job.model != one.model for note in notes)
         self.regrown.discard(one.model)
         self.instances[one.id] = one
         self.of_model.setdefault(one.model, []).append(one)

@@ -60,6 +60,7 @@ class GrantNote:
 @dataclass(slots=True, eq=False)
 class InstanceNote:
     """A process from its start until its memory is back. `for_class`: the highest class that waited for it then.
+    `guessed`: some of them named a family, and may have waited elsewhere.
     `ttl` is what its last jobs asked for it to be kept (R6).
     `need` is what was to be reserved for it, `held` what it was last read to hold on
     each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say. `chats` are
@@ -75,6 +76,7 @@ class InstanceNote:
     devices: tuple[DeviceName, ...]
     parallel: int
     state: str = "starting"  # starting, ready, stopping, exited
+    guessed: bool = False
     ready_at: float = LONG_AGO
     stopped_at: float = LONG_AGO
     served: bool = False

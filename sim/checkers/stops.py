@@ -91,7 +91,7 @@ class Stops(Checker):
         book = self.book
         if book.now - one.chatted_at < book.policy.hot_window_seconds - CLOSE and not self._yields(one, claimants):
             self.broken("R1", f"{name} is hot and stopped for low work")
-        began_for = JobClass.BATCH if one.for_class is None else one.for_class
+        began_for = JobClass.BATCH if one.for_class is None or one.guessed else one.for_class
         higher = any(note.job_class < began_for for note in claimants)
         wanting = one.model in book.lines
         young = book.now - one.ready_at < book.policy.min_residency_seconds - CLOSE
