@@ -14,6 +14,7 @@ from gridsched.vram.quants import CACHE_TYPES
 
 DEFAULT_BATCH = 2048
 DEFAULT_UBATCH = 512
+DEFAULT_DRAFT_MAX = 3
 AUTO_PARALLEL = 4  # what llama-server makes of no `-np`: four slots over one unified cache
 EXPERT_TENSORS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # llama.cpp's own pattern for --cpu-moe
 MAX_COUNT = 2**31 - 1
@@ -37,11 +38,31 @@ class TensorOverride:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftFlags:
+    """What the command line says about the model or block that drafts; it has its own placement and cache.
+
+    `model` is the draft model's file as written, None where the model drafts for itself. `ctx_size` None is the model's
+    own context. `gpu_layers` and `device_names` are as in `LaunchFlags`.
+    """
+
+    model: str | None = None
+    ctx_size: int | None = None
+    gpu_layers: int | None = None
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    device_names: tuple[str, ...] = ()
+    overrides: tuple[TensorOverride, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchFlags:
     """What the command line says about memory; None means that it does not say.
 
     `ctx_size` 0 is the trained length. `gpu_layers` None is all. `device_names` empty means every device, `("none",)`
-    the host alone. `uncounted` are sentences about flags whose memory is not in the estimate.
+    the host alone. `draft` is None where no flag speaks of drafting's model; `draft_max` is how many tokens are drafted
+    at once. `loras` and `control_vectors` are files as written. `cache_ram_mib` caps the prompt cache on the host (-1:
+    no cap), `ctx_checkpoints` counts the saved states of a slot. `uncounted` are sentences about flags whose memory is
+    not in the estimate.
     """
 
     ctx_size: int | None = None
@@ -68,6 +89,12 @@ class LaunchFlags:
     mmproj: str | None = None
     mmproj_offload: bool = True
     spec_types: tuple[str, ...] = ()
+    draft: DraftFlags | None = None
+    draft_max: int = DEFAULT_DRAFT_MAX
+    loras: tuple[str, ...] = ()
+    control_vectors: tuple[str, ...] = ()
+    cache_ram_mib: int | None = None
+    ctx_checkpoints: int | None = None
     uncounted: tuple[str, ...] = ()
 
     @property
@@ -129,23 +156,44 @@ def _names(flag: str, text: str) -> tuple[str, ...]:  # noqa: ARG001 - the same
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+_LAYERS = _count(0, {"all": None, "auto": None, "-1": None, "-2": None})
+_CACHE_TYPE = _one_of(*CACHE_TYPES)
+
 _VALUES: tuple[tuple[str, str, _Reader], ...] = (
     ("-c --ctx-size", "ctx_size", _count(0)),
     ("-np --parallel", "parallel", _count(1, {"-1": None})),
     ("-b --batch-size", "batch", _count(1)),
     ("-ub --ubatch-size", "ubatch", _count(1)),
-    ("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", _count(0, {"all": None, "auto": None, "-1": None, "-2": None})),
+    ("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", _LAYERS),
     ("-fa --flash-attn", "flash_attn", _flash_attn),
-    ("-ctk --cache-type-k", "cache_type_k", _one_of(*CACHE_TYPES)),
-    ("-ctv --cache-type-v", "cache_type_v", _one_of(*CACHE_TYPES)),
+    ("-ctk --cache-type-k", "cache_type_k", _CACHE_TYPE),
+    ("-ctv --cache-type-v", "cache_type_v", _CACHE_TYPE),
     ("-sm --split-mode", "split_mode", _one_of("none", "layer", "row", "tensor")),
     ("-ts --tensor-split", "tensor_split", _shares),
     ("-mg --main-gpu", "main_gpu", _count(0)),
     ("-dev --device", "device_names", _names),
     ("-mm --mmproj", "mmproj", _text),
     ("--pooling", "pooling", _one_of("none", "mean", "cls", "last", "rank")),
-    ("--spec-type", "spec_types", _names),
+    ("--spec-draft-n-max --draft --draft-n --draft-max", "draft_max", _count(0)),
+    ("-cram --cache-ram", "cache_ram_mib", _count(-1)),
+    ("-ctxcp --ctx-checkpoints --swa-checkpoints", "ctx_checkpoints", _count(0)),
 )
+_DRAFT_VALUES: tuple[tuple[str, str, _Reader], ...] = (
+    ("-md --model-draft --spec-draft-model", "model", _text),
+    ("-cd --ctx-size-draft --spec-draft-ctx-size", "ctx_size", _count(0)),
+    ("-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl", "gpu_layers", _LAYERS),
+    ("-ctkd --cache-type-k-draft --spec-draft-type-k", "cache_type_k", _CACHE_TYPE),
+    ("-ctvd --cache-type-v-draft --spec-draft-type-v", "cache_type_v", _CACHE_TYPE),
+    ("-devd --device-draft --spec-draft-device", "device_names", _names),
+)
+# Flags of which every repeat counts: the engine appends.
+_LISTS = {
+    "--lora": "loras",
+    "--lora-scaled": "loras",
+    "--control-vector": "control_vectors",
+    "--control-vector-scaled": "control_vectors",
+    "--spec-type": "spec_types",
+}
 _SWITCHES: tuple[tuple[str, str, bool], ...] = (
     ("-kvu --kv-unified", "kv_unified", True),
     ("-no-kvu --no-kv-unified", "kv_unified", False),
@@ -161,49 +209,72 @@ _SWITCHES: tuple[tuple[str, str, bool], ...] = (
     ("--mmproj-offload", "mmproj_offload", True),
     ("--no-mmproj-offload", "mmproj_offload", False),
 )
+# Where each spelling of an override puts its patterns, and how it is to be read.
 _OVERRIDES = {
-    spelling: kind
-    for kind, spellings in {
-        "tensor": "-ot --override-tensor",
-        "experts": "-cmoe --cpu-moe",
-        "some experts": "-ncmoe --n-cpu-moe",
-    }.items()
+    spelling: (ours, kind)
+    for ours, kind, spellings in (
+        (True, "tensor", "-ot --override-tensor"),
+        (True, "experts", "-cmoe --cpu-moe"),
+        (True, "some experts", "-ncmoe --n-cpu-moe"),
+        (False, "tensor", "-otd --override-tensor-draft --spec-draft-override-tensor"),
+        (False, "experts", "-cmoed --cpu-moe-draft --spec-draft-cpu-moe"),
+        (False, "some experts", "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe"),
+    )
     for spelling in spellings.split()
 }
 _UNCOUNTED = frozenset(
     (
-        *("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--override-kv", "--rpc"),
-        *("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"),
+        *("--override-kv", "--rpc", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"),
         *("-mmu", "--mmproj-url", "-mv", "--model-vocoder"),
     )
 )
-_BY_SPELLING = {name: (target, reader) for spellings, target, reader in _VALUES for name in spellings.split()}
+_BY_SPELLING = {
+    name: (ours, target, reader)
+    for ours, table in ((True, _VALUES), (False, _DRAFT_VALUES))
+    for spellings, target, reader in table
+    for name in spellings.split()
+}
 _SWITCH_BY_SPELLING = {name: (target, value) for spellings, target, value in _SWITCHES for name in spellings.split()}
 
 
 def parse_flags(flags: tuple[str, ...]) -> LaunchFlags:
     """What these words of a llama-server command line mean for memory. Raises FlagError."""
-    values: dict[str, object] = {}
-    overrides: list[TensorOverride] = []
+    main: dict[str, object] = {}
+    draft: dict[str, object] = {}
+    overrides: dict[bool, list[TensorOverride]] = {True: [], False: []}
+    lists: dict[str, tuple[str, ...]] = {}
     uncounted: list[str] = []
     words = _Words(flags)
     for flag in words:
         if flag in _BY_SPELLING:
-            target, reader = _BY_SPELLING[flag]
+            ours, target, reader = _BY_SPELLING[flag]
             text = words.value(flag)
-            values[target] = reader(flag, text)
+            (main if ours else draft)[target] = reader(flag, text)
             if target == "gpu_layers" and text in ("auto", "-1", "-2"):
                 uncounted.append(f"{flag} {text} is planned as all layers")
         elif flag in _SWITCH_BY_SPELLING:
             target, switch = _SWITCH_BY_SPELLING[flag]
-            values[target] = switch
+            main[target] = switch
+        elif flag in _LISTS:
+            lists[_LISTS[flag]] = lists.get(_LISTS[flag], ()) + _listed(flag, words.value(flag))
         elif flag in _OVERRIDES:
-            overrides += _read_override(flag, words)
+            ours, kind = _OVERRIDES[flag]
+            overrides[ours] += _read_override(flag, kind, words)
         elif flag in _UNCOUNTED:
             uncounted.append(f"the memory that {flag} takes is not counted")
-    result = replace(LaunchFlags(), **values, overrides=tuple(overrides), uncounted=tuple(uncounted))  # type: ignore[arg-type]  # the tables pair each field with a reader of its type
+    if overrides[False]:
+        draft["overrides"] = tuple(overrides[False])
+    if draft:
+        main["draft"] = replace(DraftFlags(), **draft)  # type: ignore[arg-type]  # as below
+    result = replace(LaunchFlags(), **main, **lists, overrides=tuple(overrides[True]), uncounted=tuple(uncounted))  # type: ignore[arg-type]  # the tables pair each field with a reader of its type
     _check_together(result)
     return result
+
+
+def _listed(flag: str, text: str) -> tuple[str, ...]:
+    """The entries of a list: words, or files of which some are followed by their scale."""
+    entries = _names(flag, text)
+    return tuple(entry.rpartition(":")[0] or entry for entry in entries) if flag.endswith("-scaled") else entries
 
 
 class _Words:
@@ -232,11 +303,11 @@ class _Words:
         return self._words[self._next - 1]
 
 
-def _read_override(flag: str, words: _Words) -> list[TensorOverride]:
-    if _OVERRIDES[flag] == "experts":
+def _read_override(flag: str, kind: str, words: _Words) -> list[TensorOverride]:
+    if kind == "experts":
         return [TensorOverride(re.compile(EXPERT_TENSORS), None)]
     text = words.value(flag)
-    if _OVERRIDES[flag] == "some experts":
+    if kind == "some experts":
         if not re.fullmatch(r"\d{1,4}", text):
             raise FlagError(flag, f"{text!r} is not a whole number of 0 or more")
         return [TensorOverride(re.compile(rf"blk\.{index}{EXPERT_TENSORS}"), None) for index in range(int(text))]

@@ -109,11 +109,67 @@ def test_overrides_keep_their_order() -> None:
 
 
 def test_memory_that_is_not_counted_is_said() -> None:
-    """A draft model or an adapter beside the model is a note, not a silence."""
-    assert parse_flags(("-md", "small.gguf", "--lora=x")).uncounted == (
-        "the memory that -md takes is not counted",
-        "the memory that --lora takes is not counted",
+    """A file that only the engine would fetch is a note, not a silence."""
+    assert parse_flags(("-mmu", "http://x", "--override-kv=a=int:1")).uncounted == (
+        "the memory that -mmu takes is not counted",
+        "the memory that --override-kv takes is not counted",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        ("-md small.gguf", "model", "small.gguf"),
+        ("--model-draft=small.gguf", "model", "small.gguf"),
+        ("--spec-draft-model small.gguf", "model", "small.gguf"),
+        ("-cd 8192", "ctx_size", 8192),
+        ("-ngld 99 --spec-draft-ngl 7", "gpu_layers", 7),
+        ("--n-gpu-layers-draft all", "gpu_layers", None),
+        ("-ctkd q8_0", "cache_type_k", "q8_0"),
+        ("--spec-draft-type-v q4_0", "cache_type_v", "q4_0"),
+        ("-devd CUDA1,CUDA0", "device_names", ("CUDA1", "CUDA0")),
+    ],
+)
+def test_E17_what_drafts_has_flags_of_its_own(words: str, field: str, value: object) -> None:
+    """Model, context, placement and cache of the second model, in every spelling; the first model's stay."""
+    flags = parse_flags(("-c", "512", *words.split()))
+    assert getattr(flags.draft, field) == value
+    assert (flags.ctx_size, flags.gpu_layers, flags.cache_type_k, flags.overrides) == (512, None, "f16", ())
+
+
+def test_a_draft_models_overrides_are_its_own() -> None:
+    """-otd, -cmoed and -ncmoed in their order, beside -ot."""
+    flags = parse_flags(("-otd", "attn=CUDA0", "-ot", "ffn=CPU", "-ncmoed", "1", "-cmoed"))
+    assert flags.draft is not None
+    assert [override.pattern.pattern[:5] for override in flags.draft.overrides] == ["attn", r"blk\.", r"\.ffn"]
+    assert len(flags.overrides) == 1
+
+
+def test_nothing_said_of_drafting_is_no_draft() -> None:
+    """Without any of its flags there is none; the depth has the engine's own default."""
+    assert (parse_flags(("-c", "512")).draft, LaunchFlags().draft_max) == (None, 3)
+    assert parse_flags(("--draft-max", "16", "--spec-draft-n-max", "5")).draft_max == 5
+
+
+def test_every_repeat_of_a_list_counts() -> None:
+    """Adapters, control vectors and ways of drafting: the engine appends, in both forms of a repeat."""
+    flags = parse_flags(
+        ("--lora", "a.gguf,b.gguf", "--lora-scaled=c.gguf:0.5", "--control-vector-scaled", "v.gguf:2", "--lora", "d")
+    )
+    assert flags.loras == ("a.gguf", "b.gguf", "c.gguf", "d")
+    assert flags.control_vectors == ("v.gguf",)
+    assert parse_flags(("--spec-type", "draft-mtp", "--spec-type", "ngram-mod")).spec_types == (
+        "draft-mtp",
+        "ngram-mod",
+    )
+
+
+def test_host_caches_are_read() -> None:
+    """The prompt cache's cap and the saved states of a slot; nothing said is not the same as the default."""
+    flags = parse_flags(("-cram", "0", "--swa-checkpoints", "2"))
+    assert (flags.cache_ram_mib, flags.ctx_checkpoints) == (0, 2)
+    assert (LaunchFlags().cache_ram_mib, LaunchFlags().ctx_checkpoints) == (None, None)
+    assert parse_flags(("--cache-ram", "-1")).cache_ram_mib == -1
 
 
 def test_E23_automatic_layers_are_fixed_to_all() -> None:
