@@ -22,8 +22,8 @@ def cache_bytes(
 ) -> tuple[list[int], int]:
     """KV bytes on each device, and on the host: K and V of every layer with a cache of its own.
 
-    MLA keeps K alone. Without flash attention from the start every V is as wide as the model's widest (the engine lays
-    it out transposed).
+    MLA keeps K alone, an indexer keys of its own. Without flash attention from the start every V is as wide as the
+    model's widest (the engine lays it out transposed).
     """
     on_devices, on_host = [0] * placement.devices, 0
     key_type, value_type = CACHE_TYPES[flags.cache_type_k], CACHE_TYPES[flags.cache_type_v]
@@ -37,6 +37,10 @@ def cache_bytes(
         if not geometry.mla:
             width = layer.value_width if context.flash_attn else widest
             size += _side_bytes(value_type, width, cells, device)
+        for side in layer.side_caches:
+            cells = context.side_cells(side.every)
+            size += _side_bytes(key_type, side.key_width, cells, device)
+            size += _side_bytes(value_type, side.value_width, cells, device)
         if device is None:
             on_host += size
         else:
@@ -57,10 +61,10 @@ def state_bytes(
     """Recurrent state on each device, and on the host: one for every slot, whatever the context."""
     on_devices, on_host = [0] * placement.devices, 0
     for index, layer in enumerate(geometry.layers):
-        if not layer.recurrent:
+        if not layer.state_bytes:
             continue
         device = cache_device(placement, flags, index)
-        size = geometry.state_bytes * context.slots
+        size = layer.state_bytes * context.slots
         if device is None:
             on_host += size
         else:

@@ -36,6 +36,10 @@ class Context:
         """Cells of one layer's cache over all streams."""
         return (self.window_cells if window else self.full_cells) * self.streams
 
+    def side_cells(self, every: int) -> int:
+        """Cells of a cache with one cell for so many tokens, over all streams."""
+        return padded(-(-self.full_cells // every)) * self.streams
+
 
 def padded(count: int) -> int:
     """The next multiple of the cell step."""
@@ -55,6 +59,8 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
     streams = 1 if unified else slots
     cells = pool if unified else padded(pool // slots)
     pool = cells * streams
+    if geometry.slot_streams:
+        streams, unified = slots, False  # the caches are divided even where the context is not
     batch = min(flags.batch, flags.ubatch) if flags.one_output_per_token else flags.batch
     ubatch = min(batch, flags.ubatch)
     if geometry.has_cache:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from gridsched.vram.quants import QUANT_TYPES, row_bytes
 
-KEPT_ARRAY_ENTRIES = 256  # per-layer lists are shorter, vocabularies are longer
+KEPT_ARRAY_ENTRIES = 512  # per-layer lists are shorter (the engine has 512 layers at most), vocabularies are longer
 MAX_HEADER_BYTES = 256 << 20  # the largest known headers take about 30 MB; more is a damaged count
 MAX_NAME_BYTES = 65_535  # the format's own limit for keys
 MAX_METADATA_ENTRIES = 65_536  # real files have under 200

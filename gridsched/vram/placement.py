@@ -17,10 +17,12 @@ _ALWAYS_ON_HOST = frozenset(
     ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
 )
 _WITH_OUTPUT = re.compile(
-    r"(output|output_norm|cls|cls\.output|cls\.norm|altup_proj|altup_unembd_proj|dense_2|dense_3)\.(weight|bias)"
+    r"(output|((enc|dec)\.)?output_norm|output_hc_\w+|cls|cls\.output|cls\.norm|altup_proj|altup_unembd_proj"
+    r"|dense_2|dense_3|fc|d2t|nextn\.post_projection)(\.\w+)?"
 )
+_OUTPUT_NORM_OF_LFM = "token_embd_norm.weight"  # its files call the output's norm by the table's name
 _ALWAYS_COPIES_TABLE = ("gemma4", "gemma3n")  # their loader copies a tied table even where the output is on the host
-_ROPE = "rope_freqs.weight"
+_ROPE = frozenset(("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,12 @@ def weight_bytes(geometry: Geometry, placement: Placement) -> tuple[list[int], i
 
 def _copies(geometry: Geometry, placement: Placement, weight: Weight) -> list[int | None]:
     """Everywhere that a tensor is held."""
-    if weight.name == _ROPE:
+    if weight.name in _ROPE:
         full = geometry.architecture != "gemma4"  # whose window layers rotate without the table
         users = {placement.layers[i] for i in range(geometry.blocks) if full or not geometry.layers[i].window}
         return list(users)
+    if weight.name == _OUTPUT_NORM_OF_LFM and geometry.architecture in ("lfm2", "lfm2moe"):
+        return [placement.overridden.get(weight.name, placement.output)]
     where = home(placement, weight)
     if weight.name == "token_embd.weight" and geometry.tied_output:
         copied = placement.output is not None or geometry.architecture in _ALWAYS_COPIES_TABLE

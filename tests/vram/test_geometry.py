@@ -122,6 +122,7 @@ def test_an_unknown_architecture_with_a_window_is_charged_the_dear_way() -> None
     geometry = model("newone", block_count=4, embedding_length=64, attention__head_count=4, attention__sliding_window=8)
     assert not any(layer.window for layer in geometry.layers)
     assert "full cache on every layer" in geometry.notes[0]
+    assert "newone is not known" in geometry.notes[1]
 
 
 def test_an_unknown_hybrid_is_charged_a_cache_and_a_state_on_every_layer() -> None:
