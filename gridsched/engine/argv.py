@@ -12,12 +12,8 @@ from pathlib import Path
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch
+from gridsched.vram.host import CACHE_RAM_MIB, CTX_CHECKPOINTS
 
-# Beside a GPU, host memory is not planned: half a GiB keeps some conversations' prompts warm. On a host-memory budget
-# every byte is planned, so that cache is off. The engine's own default is 8 GiB a process, growing as it runs (L6b).
-CACHE_RAM_MIB_BESIDE_GPU = 512
-# Saved states per slot, for models whose cache cannot be rolled back. The engine's default is 32; 4 is a guess.
-CTX_CHECKPOINTS = 4
 ALL_LAYERS = 999  # more than any model has: every layer on the device. `all` is not known to older builds
 
 # Flags that would take the process out of our hands: where it listens, who may ask, which model it is, what it says.
@@ -100,7 +96,7 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
         "--slots": (),
         "--no-webui": (),
         "--tags": (spawn.tag,),
-        "--cache-ram": (str(0 if _on_host(devices) else CACHE_RAM_MIB_BESIDE_GPU),),
+        "--cache-ram": (str(0 if _on_host(devices) else CACHE_RAM_MIB),),
         "--ctx-checkpoints": (str(CTX_CHECKPOINTS),),
         "--sse-ping-interval": ("-1",),  # the engine's pings would hide a stall, and count as bytes of an answer
     }

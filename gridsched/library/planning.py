@@ -15,9 +15,9 @@ from gridsched.library.shards import ModelFile
 from gridsched.library.sources import Source
 from gridsched.ports import Backend, Capability, DeviceInfo, LargestFit, Measurement, ModelEntry
 from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
-from gridsched.vram.footprint import OVERHEAD_BYTES
 from gridsched.vram.geometry import Geometry, GeometryError
 from gridsched.vram.ladder import CTX_FLOOR, CTX_TARGET, LadderRequest, ladder, largest_fit
+from gridsched.vram.overhead import overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             embeddings=Capability.EMBEDDING in capabilities,
             reranking=Capability.RERANK in capabilities,
             on_host=all(info.backend is Backend.CPU for info in devices),
-            overhead_bytes=OVERHEAD_BYTES[devices[0].backend.value],
+            overhead_bytes=max(_overhead_bytes(info) for info in devices),
             device_bytes={info.spec.name: info.spec.total_bytes for info in devices},
             projector=_geometry(source.projector) if source.projector is not None else None,
         )
@@ -115,6 +115,10 @@ def _capabilities(geometry: Geometry, flags: LaunchFlags, source: Source) -> fro
         return frozenset((Capability.EMBEDDING,))
     brought = projector_capabilities(source.projector.header) if source.projector else frozenset()
     return frozenset((Capability.CHAT, Capability.COMPLETION)) | brought
+
+
+def _overhead_bytes(device: DeviceInfo) -> int:
+    return overhead(device.backend.value, device.label, device.spec.total_bytes).bytes
 
 
 def _geometry(file: ModelFile) -> Geometry:

@@ -58,13 +58,14 @@ def _side_bytes(kind: QuantType, width: int, cells: int, device: int | None) -> 
 def state_bytes(
     geometry: Geometry, flags: LaunchFlags, context: Context, placement: Placement
 ) -> tuple[list[int], int]:
-    """Recurrent state on each device, and on the host: one for every slot, whatever the context."""
+    """Recurrent state on each device, and on the host: one for every slot, whatever the context; more
+    where drafting may have to take tokens back."""
     on_devices, on_host = [0] * placement.devices, 0
     for index, layer in enumerate(geometry.layers):
         if not layer.state_bytes:
             continue
         device = cache_device(placement, flags, index)
-        size = layer.state_bytes * context.slots
+        size = layer.state_bytes * context.states
         if device is None:
             on_host += size
         else:

@@ -18,12 +18,14 @@ class Context:
     """A launch's context. `ctx_size` is the pool as allocated, `per_slot` what one request may use of it.
 
     Caches have `full_cells` (or `window_cells` on window layers) in each of `streams`. `ubatch` is the micro-batch that
-    sizes the compute buffer. `flash_attn` False with `flash_attn_refused` True is the device's doing, not the flag's.
-    """
+    sizes the compute buffer. `states` are a recurrent layer's states: one for each slot, and as many again for each
+    token that drafting may have to take back. `flash_attn` False with `flash_attn_refused` True is the device's doing,
+    not the flag's."""
 
     ctx_size: int
     per_slot: int
     slots: int
+    states: int
     streams: int
     full_cells: int
     window_cells: int
@@ -39,6 +41,20 @@ class Context:
     def side_cells(self, every: int) -> int:
         """Cells of a cache with one cell for so many tokens, over all streams."""
         return padded(-(-self.full_cells // every)) * self.streams
+
+
+_KEEP_STATES = frozenset(("draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"))
+_CAN_TAKE_BACK = frozenset(
+    (
+        *("qwen35", "qwen35moe", "qwen4exp", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe"),
+        *("kimi-k3", "deepseek4", "glm5-next", "bailingmoe3"),
+    )
+)
+"""Architectures whose engine code keeps earlier states (llama-arch's list for roll-back); the others keep one."""
+
+
+def _takes_states_back(geometry: Geometry, flags: LaunchFlags) -> bool:
+    return geometry.architecture in _CAN_TAKE_BACK and not _KEEP_STATES.isdisjoint(flags.spec_types)
 
 
 def padded(count: int) -> int:
@@ -68,7 +84,8 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
     window_cells = cells
     if geometry.window and not flags.swa_full:
         window_cells = padded(min(cells, geometry.window * (slots if unified else 1) + ubatch))
-    refused = on_gpu and flags.flash_attn == "auto" and _device_refuses_flash_attn(geometry, flags)
+    wanted = flags.flash_attn != "off" and geometry.architecture not in _NEVER_FLASH_ATTN
+    refused = on_gpu and wanted and flags.flash_attn == "auto" and _device_refuses_flash_attn(geometry, flags)
     notes = []
     if geometry.context_train and cells > padded(geometry.context_train):
         notes.append(f"{cells} tokens a slot are more than the {geometry.context_train} that the model was trained on")
@@ -76,24 +93,51 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
         ctx_size=pool,
         per_slot=cells,
         slots=slots,
+        states=slots * (1 + (flags.draft_max if _takes_states_back(geometry, flags) else 0)),
         streams=streams,
         full_cells=cells,
         window_cells=window_cells,
         ubatch=ubatch,
-        flash_attn=flags.flash_attn != "off" and not refused,
+        flash_attn=wanted and not refused,
         flash_attn_refused=refused,
         notes=tuple(notes),
     )
 
 
+_NEVER_FLASH_ATTN = ("grok",)  # the engine turns it off for these before anything is laid out
+FLASH_ATTN_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
+"""Lengths of a head for which CUDA has a kernel where K and V are equally long (ggml-cuda/fattn)."""
+
+
+def device_computes_flash_attn(head_length: int, value_length: int | None = None, queries_per_head: int = 1) -> bool:
+    """Whether CUDA has a kernel for heads of that length. `queries_per_head`: how many query heads share one of K."""
+    value = head_length if value_length is None else value_length
+    match head_length, value:
+        case 192, 128:
+            return queries_per_head % 8 == 0
+        case 320, 256:
+            return queries_per_head % 32 == 0
+        case (512, 512) | (576, 512):
+            return queries_per_head > 1
+    return head_length == value and head_length in FLASH_ATTN_HEADS
+
+
 def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
-    """Where `auto` ends as off on CUDA: K and V of different lengths without grouping (DeepSeek before MLA), and
-    hybrids whose attention cannot run beside a cache on the host. A quantized V cannot do without, and keeps it on."""
-    if CACHE_TYPES[flags.cache_type_v].is_quantized or geometry.mla or flags.gpu_layers == 0:
+    """Where `auto` ends as off on CUDA: a layer on a device whose heads no kernel is for, and hybrids whose attention
+    cannot run beside a cache on the host. A quantized V cannot do without, and keeps it on."""
+    if CACHE_TYPES[flags.cache_type_v].is_quantized:
         return False
-    if geometry.architecture in ("falcon-h1", "granitehybrid") and not flags.kv_offload:
+    total = len(geometry.layers)
+    on_host = 0 if flags.gpu_layers is None else total + 1 - min(flags.gpu_layers, total + 1)
+    layers = geometry.layers[on_host : geometry.blocks]
+    if layers and geometry.architecture in ("falcon-h1", "granitehybrid") and not flags.kv_offload:
+        return True
+    attending = [
+        layer for layer in layers if layer.heads and (layer.cache_source is not None or not geometry.has_cache)
+    ]
+    if attending and flags.cache_type_k == "iq4_nl":
         return True
     return any(
-        layer.cache_source is not None and layer.key_length != layer.value_length and layer.heads == layer.kv_heads
-        for layer in geometry.layers
+        not device_computes_flash_attn(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1))
+        for layer in attending
     )

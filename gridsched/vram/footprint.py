@@ -1,36 +1,26 @@
 """The estimate: bytes of one launch on each device and on the host, by component.
 
-Owns the sum and its constants. Weights, cache and recurrent state are exact for CUDA, the compute buffer is an upper
-bound, and what lies outside of the engine's buffers is a stated constant until a measurement replaces it (L2).
-"""
+Owns the sum, what of the host's part may be given back or may grow, and the notes that explain a surprise. Weights,
+cache and recurrent state are exact for CUDA, the compute buffer is an upper bound, and what lies outside of the
+engine's buffers is a stated constant (`overhead`) until a measurement replaces it (L2)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceFootprint
-from gridsched.vram.cache import cache_bytes, state_bytes
-from gridsched.vram.compute import compute_bytes, compute_bytes_on_host, pinned_bytes
-from gridsched.vram.context import Context, plan_context
-from gridsched.vram.flags import LaunchFlags
+from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host
+from gridsched.vram.context import Context, device_computes_flash_attn, plan_context
+from gridsched.vram.drafting import MTP, draft_buffers
+from gridsched.vram.flags import AUTO_PARALLEL, LaunchFlags
 from gridsched.vram.geometry import Geometry
-from gridsched.vram.placement import place, weight_bytes
+from gridsched.vram.host import growth_bytes
+from gridsched.vram.overhead import HOST_OVERHEAD_BYTES, overhead
+from gridsched.vram.projector import ASSUMED_BYTES
+from gridsched.vram.quants import CACHE_TYPES
 
 MIB = 1 << 20
 HOST = DeviceName("host")
-
-OVERHEAD_BYTES: Mapping[str, int] = {
-    "cuda": 512 * MIB,
-    "vulkan": 256 * MIB,
-    "cpu": 128 * MIB,
-    "simulated": 512 * MIB,
-}
-"""Memory of a process outside of the engine's buffers, on each device, by the name of the backend. CUDA: context,
-kernels and workspaces, 135 to 456 MiB on public logs of consumer cards and 20 to 125 more after the first prompt.
-Vulkan: a guess. CPU: program, libraries, threads and buffers of a server without a model."""
-
-PROJECTOR_COMPUTE_BYTES = 128 * MIB  # SigLIP at 896 pixels with flash attention: 121.25 MiB
-PROJECTOR_COMPUTE_PLAIN_BYTES = 1140 * MIB  # the same without: 1132 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,11 @@ class LayerCounts:
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What a launch takes. `host` is what it takes beside its devices; on a machine without a GPU the one device is the
-    host and `host` is empty. `ctx_size` is the pool as the engine allocates it, in tokens."""
+    host and `host` is empty. `ctx_size` is the pool as the engine allocates it, in tokens.
+
+    Of host memory, `mapped_bytes` are weights mapped from the file, which the kernel may drop and read again, and
+    `growth_bytes` is what the process may take in time beside all of this: saved prompts and states.
+    """
 
     devices: tuple[DeviceFootprint, ...]
     host: DeviceFootprint
@@ -61,6 +55,8 @@ class Footprint:
     flash_attn: bool
     layers: LayerCounts
     notes: tuple[str, ...]
+    mapped_bytes: int = 0
+    growth_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -74,61 +70,55 @@ def footprint(
     devices: tuple[DeviceName, ...],
     *,
     on_host: bool = False,
-    overhead_bytes: int = OVERHEAD_BYTES["cuda"],
+    overhead_bytes: int | Mapping[DeviceName, int] | None = None,
     projector: Geometry | None = None,
+    draft: Geometry | None = None,
+    adapters: tuple[Geometry, ...] = (),
 ) -> Footprint:
-    """Estimate a launch of `geometry` with `flags` on `devices`, in the engine's order.
+    """Estimate a launch of `geometry` with `flags` on `devices`, in the engine's order. Raises FlagError.
 
     `on_host`: the one device is the host itself and everything lands there. `overhead_bytes` is charged once on each
-    device (see `OVERHEAD_BYTES`). `projector` is the `--mmproj` file's geometry; it goes to the first device.
+    device, or by device; without it, what an unknown CUDA card may take. `projector`, `draft` and `adapters` are the
+    geometries of the files that `--mmproj`, `--model-draft` and `--lora` name; the projector goes to the first device.
     """
     context = plan_context(geometry, flags, on_gpu=not on_host)
     if on_host:
-        parts, host = _on_host(geometry, flags, context, devices[0], overhead_bytes)
+        parts, host = [buffers_on_host(geometry, flags, context, adapters)], Buffers()
     else:
-        parts, host = _on_devices(geometry, flags, context, devices, overhead_bytes)
-    parts, host = _with_projector(parts, host, projector, flags, context)
+        parts, host = buffers_on_devices(geometry, flags, context, len(devices), adapters)
+    drafts, draft_host = draft_buffers(geometry, flags, context, draft, len(devices), on_host=on_host)
+    outside = [_outside(overhead_bytes, name) for name in devices]
+    sums = [
+        _sum(name, part, drafted, overhead_here)
+        for name, part, drafted, overhead_here in zip(devices, parts, drafts, outside, strict=True)
+    ]
+    beside = DeviceFootprint(HOST) if on_host else _sum(HOST, host, draft_host, HOST_OVERHEAD_BYTES)
+    sums, beside = _with_projector(sums, beside, projector, flags, on_host=on_host)
     return Footprint(
-        devices=tuple(parts),
-        host=host,
+        devices=tuple(sums),
+        host=beside,
         ctx_size=context.ctx_size,
         ctx_per_slot=context.per_slot,
         parallel=context.slots,
         ubatch=context.ubatch,
         flash_attn=context.flash_attn,
         layers=_count_layers(geometry),
-        notes=_notes(geometry, flags, context, projector),
+        notes=_notes(geometry, flags, context, projector, draft, adapters),
+        mapped_bytes=geometry.file_bytes if on_host else host.weights + draft_host.weights,
+        growth_bytes=growth_bytes(geometry, flags, context, on_host=on_host),
     )
 
 
-def _on_devices(
-    geometry: Geometry, flags: LaunchFlags, context: Context, devices: tuple[DeviceName, ...], overhead: int
-) -> tuple[list[DeviceFootprint], DeviceFootprint]:
-    placement = place(geometry, flags, len(devices))
-    weights, host_weights = weight_bytes(geometry, placement)
-    kv, host_kv = cache_bytes(geometry, flags, context, placement)
-    state, host_state = state_bytes(geometry, flags, context, placement)
-    compute = compute_bytes(geometry, flags, context, placement)
-    parts = [
-        DeviceFootprint(name, weights[i], kv[i], state[i], compute[i], overhead_bytes=overhead)
-        for i, name in enumerate(devices)
-    ]
-    pinned = pinned_bytes(geometry, flags, context, placement)
-    return parts, DeviceFootprint(HOST, host_weights, host_kv, host_state, pinned, overhead_bytes=OVERHEAD_BYTES["cpu"])
+def _outside(overhead_bytes: int | Mapping[DeviceName, int] | None, name: DeviceName) -> int:
+    if overhead_bytes is None:
+        return overhead("cuda").bytes
+    return overhead_bytes if isinstance(overhead_bytes, int) else overhead_bytes[name]
 
 
-def _on_host(
-    geometry: Geometry, flags: LaunchFlags, context: Context, device: DeviceName, overhead: int
-) -> tuple[list[DeviceFootprint], DeviceFootprint]:
-    """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently."""
-    alone = place(geometry, flags, 0)
-    _, weights = weight_bytes(geometry, alone)
-    if flags.repack:
-        weights += sum(weight.repacked_bytes for weight in geometry.weights)
-    _, kv = cache_bytes(geometry, flags, context, alone)
-    _, state = state_bytes(geometry, flags, context, alone)
-    compute = compute_bytes_on_host(geometry, flags, context)
-    return [DeviceFootprint(device, weights, kv, state, compute, overhead_bytes=overhead)], DeviceFootprint(HOST)
+def _sum(name: DeviceName, own: Buffers, drafting: Buffers, outside: int) -> DeviceFootprint:
+    return DeviceFootprint(
+        name, own.weights, own.kv, own.state, own.compute, draft_bytes=drafting.total, overhead_bytes=outside
+    )
 
 
 def _with_projector(
@@ -136,29 +126,24 @@ def _with_projector(
     host: DeviceFootprint,
     projector: Geometry | None,
     flags: LaunchFlags,
-    context: Context,
+    *,
+    on_host: bool,
 ) -> tuple[list[DeviceFootprint], DeviceFootprint]:
-    """The multimodal projector on the first device, or on the host after `--no-mmproj-offload`."""
+    """The projector on the first device and its pictures in host memory; all of it there after
+    `--no-mmproj-offload`."""
     if projector is None or not parts:
         return parts, host
     weights = sum(weight.device_bytes for weight in projector.weights)
-    size = weights + (PROJECTOR_COMPUTE_BYTES if context.flash_attn else PROJECTOR_COMPUTE_PLAIN_BYTES)
+    compute = ASSUMED_BYTES if not projector.towers else 0
+    for tower in projector.towers:
+        fast = flags.flash_attn != "off" and (on_host or device_computes_flash_attn(tower.head_length))
+        compute = max(compute, tower.compute_bytes(flash_attn=fast))
+    pictures = sum(tower.input_bytes for tower in projector.towers)
+    if on_host:
+        return [replace(parts[0], mmproj_bytes=weights + compute + pictures)], host
     if flags.mmproj_offload:
-        return [_with_mmproj(parts[0], size), *parts[1:]], host
-    return parts, _with_mmproj(host, size)
-
-
-def _with_mmproj(part: DeviceFootprint, size: int) -> DeviceFootprint:
-    return DeviceFootprint(
-        part.device,
-        part.weights_bytes,
-        part.kv_bytes,
-        part.recurrent_bytes,
-        part.compute_bytes,
-        size,
-        part.draft_bytes,
-        part.overhead_bytes,
-    )
+        return [replace(parts[0], mmproj_bytes=weights + compute), *parts[1:]], replace(host, mmproj_bytes=pictures)
+    return parts, replace(host, mmproj_bytes=weights + compute + pictures)
 
 
 def _count_layers(geometry: Geometry) -> LayerCounts:
@@ -173,14 +158,55 @@ def _count_layers(geometry: Geometry) -> LayerCounts:
     )
 
 
-def _notes(geometry: Geometry, flags: LaunchFlags, context: Context, projector: Geometry | None) -> tuple[str, ...]:
-    notes = [*geometry.notes, *context.notes, *flags.uncounted]
+# --- notes ------------------------------------------------------------------------------------------------------
+
+
+def _notes(
+    geometry: Geometry,
+    flags: LaunchFlags,
+    context: Context,
+    projector: Geometry | None,
+    draft: Geometry | None,
+    adapters: tuple[Geometry, ...],
+) -> tuple[str, ...]:
+    notes = [*geometry.notes, *context.notes, *flags.uncounted, *_surprises(geometry, flags, context)]
     if context.flash_attn_refused:
         notes.append("flash attention is off: the device does not support it for this model's heads")
     if flags.split_mode in ("row", "tensor"):
         notes.append(f"--split-mode {flags.split_mode} is estimated as a split by layers")
     if flags.mmproj and projector is None:
         notes.append("the memory of the --mmproj file is not counted")
-    if any(kind.startswith("draft") for kind in flags.spec_types):
-        notes.append("the memory that speculative decoding takes is not counted")
+    if projector is not None and not projector.towers:
+        notes.append(
+            f"the projector does not tell its sizes: {_mib(ASSUMED_BYTES)} are assumed for what it computes in"
+        )
+    if flags.draft is not None and flags.draft.model and draft is None:
+        notes.append("the memory of the --model-draft file is not counted")
+    if len(adapters) < len(flags.loras):
+        notes.append("the memory of the --lora files is not counted")
     return tuple(notes)
+
+
+def _surprises(geometry: Geometry, flags: LaunchFlags, context: Context) -> list[str]:
+    """What makes the figures differ from the file's size, or from what a flag seems to promise."""
+    notes = []
+    tables = {weight.name: weight.file_bytes for weight in geometry.weights if weight.block is None}
+    if per_layer := tables.get("per_layer_token_embd.weight"):
+        notes.append(f"{_mib(per_layer)} of per-layer embeddings stay in host memory")
+    if geometry.tied_output and (table := tables.get("token_embd.weight")):
+        notes.append(f"the token table of {_mib(table)} is held twice: in host memory, and as the output layer")
+    if flags.parallel is None and not flags.one_output_per_token:
+        sentence = f"without --parallel there are {AUTO_PARALLEL} slots over one cache"
+        if geometry.window and not flags.swa_full:
+            sentence += f", and each window layer keeps {context.window_cells} cells for them"
+        notes.append(sentence)
+    quantized = any(CACHE_TYPES[kind].is_quantized for kind in (flags.cache_type_k, flags.cache_type_v))
+    if quantized and context.flash_attn and geometry.has_cache:
+        notes.append("a quantized cache reserves one layer's K and V in f16 beside it, as part of the compute buffer")
+    if context.states > context.slots and geometry.state_bytes:
+        notes.append(f"{MTP} keeps {context.states // context.slots} recurrent states a slot")
+    return notes
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.0f} MiB"

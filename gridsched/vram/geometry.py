@@ -11,6 +11,7 @@ from gridsched.vram.architectures import Architecture, architecture
 from gridsched.vram.header import Header, SkippedArray, TensorInfo
 from gridsched.vram.keys import MAX_BLOCKS, MAX_COUNT, GeometryError, Keys
 from gridsched.vram.layers import Depth, Layer, build_layers, keeps_keys_alone, window_tokens
+from gridsched.vram.projector import Tower, read_towers
 from gridsched.vram.state import StateSpace, state_space
 from gridsched.vram.weights import Weight, weight
 
@@ -38,7 +39,7 @@ class Geometry:
     `blocks` counts the ordinary layers, `draft_blocks` those that only speculative decoding uses; both are in `layers`.
     `window` is in tokens, 0 for none. `mla`: its caches hold K alone. `slot_streams`: every slot has caches of its own
     even where they are unified. `pooling` is one of none, mean, cls, last, rank, or None where the header does not say.
-    A projector or an adapter has weights and nothing else.
+    An adapter has weights and nothing else, a projector weights and `towers`, its encoders.
     """
 
     architecture: str
@@ -64,6 +65,7 @@ class Geometry:
     is_reranker: bool = False
     is_projector: bool = False
     is_adapter: bool = False
+    towers: tuple[Tower, ...] = ()
     has_cache: bool = False
     weights: tuple[Weight, ...] = ()
     notes: tuple[str, ...] = ()
@@ -96,12 +98,12 @@ class Geometry:
         adapter = keys.architecture in _ADAPTERS or keys.text("general.type") in _ADAPTERS
         projector = keys.architecture == "clip" or keys.text("general.type") == "mmproj"
         if adapter or projector:
-            # What a projector needs beside its weights is a constant of `footprint`.
             weights = tuple(map(weight, tensors))
             return cls(
                 keys.architecture,
                 is_projector=projector and not adapter,
                 is_adapter=adapter,
+                towers=read_towers(header.metadata, tensors) if projector else (),
                 weights=weights,
                 notes=tuple(notes),
             )

@@ -14,8 +14,9 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.vram.context import CELL_STEP, DEFAULT_CONTEXT
 from gridsched.vram.flags import parse_flags
-from gridsched.vram.footprint import OVERHEAD_BYTES, Footprint, footprint
+from gridsched.vram.footprint import Footprint, footprint
 from gridsched.vram.geometry import Geometry
+from gridsched.vram.overhead import overhead
 
 CTX_TARGET = 32_768
 CTX_FLOOR = 8_192
@@ -49,7 +50,7 @@ class LadderRequest:
     embeddings: bool = False
     reranking: bool = False
     on_host: bool = False
-    overhead_bytes: int = OVERHEAD_BYTES["cuda"]
+    overhead_bytes: int = overhead("cuda").bytes
     device_bytes: Mapping[DeviceName, int] | None = None
     projector: Geometry | None = None
 

@@ -7,7 +7,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from gridsched.vram.flags import LaunchFlags
@@ -94,16 +94,16 @@ def _device_of(share: float, bounds: list[float]) -> int:
     return min(bisect_right(bounds, _single(share)), len(bounds) - 1)
 
 
-def weight_bytes(geometry: Geometry, placement: Placement) -> tuple[list[int], int]:
+def weight_bytes(geometry: Geometry, placement: Placement, *, drafting: bool = False) -> tuple[list[int], int]:
     """Bytes of weights on each device, and on the host. Exact for CUDA.
 
     The token table is always on the host; a model without an output tensor has a second copy of it as its output layer.
-    Blocks that only drafting uses are not loaded.
+    Blocks that only drafting uses are left out, or with `drafting` are all that is counted.
     """
     on_devices = [0] * placement.devices
     on_host = 0
     for weight in geometry.weights:
-        if weight.block is not None and weight.block >= geometry.blocks:
+        if (weight.block is not None and weight.block >= geometry.blocks) is not drafting:
             continue
         for device in _copies(geometry, placement, weight):
             if device is None:
@@ -137,3 +137,25 @@ def home(placement: Placement, weight: Weight) -> int | None:
     if weight.name in _ALWAYS_ON_HOST:
         return None
     return placement.output if _WITH_OUTPUT.fullmatch(weight.name) else placement.layers[0]
+
+
+_LORA_SIDE = re.compile(r"\.lora_[ab]$")
+
+
+def adapter_bytes(adapter: Geometry, placement: Placement) -> tuple[list[int], int]:
+    """Bytes of a LoRA adapter on each device, and on the host: each pair lies with the tensor that it adapts."""
+    on_devices = [0] * placement.devices
+    on_host = 0
+    for weight in adapter.weights:
+        device = home(placement, replace(weight, name=_LORA_SIDE.sub("", weight.name)))
+        if device is None:
+            on_host += weight.host_bytes
+        else:
+            on_devices[device] += weight.device_bytes
+    return on_devices, on_host
+
+
+def device_index(name: str) -> int:
+    """Which device of a backend the engine means by a name such as `CUDA1`; a name without a number is the first."""
+    digits = re.search(r"\d+$", name)
+    return int(digits.group()) if digits else 0

@@ -4,9 +4,10 @@ import pytest
 
 from gridsched.core.ids import DeviceName
 from gridsched.vram.flags import parse_flags
-from gridsched.vram.footprint import OVERHEAD_BYTES, PROJECTOR_COMPUTE_BYTES, PROJECTOR_COMPUTE_PLAIN_BYTES, footprint
+from gridsched.vram.footprint import footprint
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.header import scan
+from gridsched.vram.overhead import HOST_OVERHEAD_BYTES
 from tests.support.gguf_header import Value, build_header, tensor_bytes
 from tests.vram.models import CARD, MIB, estimate, kv_mib, model, real
 
@@ -254,7 +255,7 @@ def test_without_a_gpu_everything_is_in_host_memory_once() -> None:
     """The mapped file, a second copy of what the processor lays out anew, the whole cache, compute, the process."""
     geometry = real("Llama-3.2-1B-Q4_K_M")
     flags = ("-c", "8192", "-np", "2")
-    ours = footprint(geometry, parse_flags(flags), (HOST,), on_host=True, overhead_bytes=OVERHEAD_BYTES["cpu"])
+    ours = footprint(geometry, parse_flags(flags), (HOST,), on_host=True, overhead_bytes=HOST_OVERHEAD_BYTES)
     (part,) = ours.devices
     assert part.device == HOST
     assert part.weights_bytes - geometry.file_bytes == 445.5 * MIB  # as the engine reports its repacked buffer
@@ -266,19 +267,54 @@ def test_without_a_gpu_everything_is_in_host_memory_once() -> None:
     assert plain.devices[0].weights_bytes == geometry.file_bytes
 
 
+def siglip(*tensors: tuple[str, list[int], str]) -> Geometry:
+    """The projector of Gemma 3: SigLIP at 896 pixels."""
+    metadata: dict[str, Value] = {"general.architecture": "clip", "clip.projector_type": "gemma3"}
+    sizes = {"image_size": 896, "patch_size": 14, "embedding_length": 1152, "feed_forward_length": 4304}
+    metadata |= {f"clip.vision.{key}": value for key, value in sizes.items()}
+    metadata |= {"clip.vision.attention.head_count": 16, "clip.vision.block_count": 27}
+    return Geometry.from_header(scan(build_header(metadata, tensors)))
+
+
 def test_a_projector_goes_to_the_first_card_or_to_the_host() -> None:
-    """Weights, and the constant it computes in; much more without flash attention."""
-    keys = {"general.architecture": "clip"}
-    projector = Geometry.from_header(scan(build_header(keys, [("v.w", [1024, 1024], "F16")])))
-    geometry = real("Gemma-3-4B-Q4_K_M")
+    """Weights, what it computes in (much more without flash attention), and its picture in host memory."""
+    geometry, picture = real("Gemma-3-4B-Q4_K_M"), 3 * 4 * 896 * 896
 
     def mmproj(*words: str) -> tuple[int, int, int]:
+        projector = siglip(("v.w", [1024, 1024], "F16"))
         ours = footprint(geometry, parse_flags(words), (CARD, DeviceName("gpu1")), projector=projector)
         return ours.devices[0].mmproj_bytes, ours.devices[1].mmproj_bytes, ours.host.mmproj_bytes
 
-    assert mmproj() == (2 * MIB + PROJECTOR_COMPUTE_BYTES, 0, 0)
-    assert mmproj("-fa", "off") == (2 * MIB + PROJECTOR_COMPUTE_PLAIN_BYTES, 0, 0)
-    assert mmproj("--no-mmproj-offload") == (0, 0, 2 * MIB + PROJECTOR_COMPUTE_BYTES)
+    assert mmproj() == ((2 + 121.25) * MIB, 0, picture)
+    assert mmproj("-fa", "off") == ((2 + 1132) * MIB, 0, picture)
+    assert mmproj("--no-mmproj-offload") == (0, 0, (2 + 121.25) * MIB + picture)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "patches"),
+    [
+        ("gemma3", {"image_size": 448}, 32 * 32),
+        ("qwen2vl_merger", {}, 4096 * 4),
+        ("gemma4v", {"projector.scale_factor": 3}, 1120 * 9),
+        ("anything", {"image_max_pixels": 14 * 14 * 5000}, 5000),
+    ],
+)
+def test_a_projector_is_charged_for_the_largest_picture_it_takes(kind: str, keys: dict[str, int], patches: int) -> None:
+    """A picture larger than those before enlarges its buffer, long after the load."""
+    metadata: dict[str, Value] = {"general.architecture": "clip", "clip.vision.projector_type": kind}
+    sizes = {"image_size": 896, "patch_size": 14, "embedding_length": 1152, "feed_forward_length": 4304} | keys
+    metadata |= {f"clip.vision.{key}": value for key, value in sizes.items()} | {"clip.vision.attention.head_count": 16}
+    projector = Geometry.from_header(scan(build_header(metadata, ())))
+    ours = footprint(real("Gemma-3-4B-Q4_K_M"), parse_flags(()), (CARD,), projector=projector)
+    assert ours.devices[0].mmproj_bytes == 4 * patches * (4304 + 3 * 1152)
+
+
+def test_a_projector_that_does_not_tell_its_sizes_is_charged_a_margin_and_noted() -> None:
+    """Early files have no keys at all."""
+    projector = Geometry.from_header(scan(build_header({"general.architecture": "clip"}, ())))
+    ours = footprint(real("Gemma-3-4B-Q4_K_M"), parse_flags(()), (CARD,), projector=projector)
+    assert ours.devices[0].mmproj_bytes == 512 * MIB
+    assert "the projector does not tell its sizes: 512 MiB are assumed for what it computes in" in ours.notes
 
 
 def test_overhead_is_charged_on_every_device() -> None:
@@ -295,9 +331,92 @@ def test_overhead_is_charged_on_every_device() -> None:
     [
         (("-sm", "row"), "--split-mode row is estimated as a split by layers"),
         (("--mmproj", "p.gguf"), "the memory of the --mmproj file is not counted"),
-        (("--spec-type", "draft-mtp"), "the memory that speculative decoding takes is not counted"),
+        (("-md", "small.gguf"), "the memory of the --model-draft file is not counted"),
+        (("--lora", "style.gguf"), "the memory of the --lora files is not counted"),
     ],
 )
 def test_what_is_not_in_the_estimate_is_said(words: tuple[str, ...], note: str) -> None:
     """A note for each thing that takes memory and is not counted."""
     assert note in estimate(real("Qwen3-8B-Q4_K_M"), "-c", "4096", *words).notes
+
+
+def test_an_adapter_lies_with_the_tensors_that_it_adapts() -> None:
+    """Its pairs follow their layers, here one to each card and one to the host."""
+    base = blocks_32()
+    pair = [("lora_a", [4096, 16]), ("lora_b", [16, 4096])]
+    tensors = [(f"blk.{index}.attn_q.weight.{side}", shape, "F16") for index in (0, 1, 31) for side, shape in pair]
+    weights = model("llama", tensors, block_count=32, embedding_length=4096, attention__head_count=32).weights
+    adapter = Geometry("llama", weights=weights)
+    words = ("-c", "4096", "-np", "1", "-ngl", "32", "-ts", "1,1")
+    cards = (CARD, DeviceName("gpu1"))
+    without = footprint(base, parse_flags(words), cards, overhead_bytes=0)
+    ours = footprint(base, parse_flags((*words, "--lora", "a.gguf")), cards, overhead_bytes=0, adapters=(adapter,))
+    size = 2 * tensor_bytes([4096, 16], "F16")
+    added = [
+        after.weights_bytes - before.weights_bytes for before, after in zip(without.devices, ours.devices, strict=True)
+    ]
+    assert added == [size, size]
+    assert ours.host.weights_bytes - without.host.weights_bytes == size
+    assert "the memory of the --lora files is not counted" not in ours.notes
+
+
+def test_E24_the_hosts_part_is_shown_with_what_may_be_given_back_and_what_may_grow() -> None:
+    """Experts on the host are mapped from the file: shown, reclaimable. Saved prompts come beside, up to their cap."""
+    geometry = real("Qwen3-30B-A3B-Q4_K_M")
+    ours = estimate(geometry, "-c", "8192", "-np", "1", "--cpu-moe")
+    assert 15 * 1024 * MIB < ours.host.weights_bytes < 19 * 1024 * MIB
+    assert ours.mapped_bytes == ours.host.weights_bytes
+    assert ours.growth_bytes == 512 * MIB  # what gridsched lets the prompt cache become
+    assert estimate(geometry, "-c", "8192", "-np", "1", "-cram", "8192").growth_bytes == 8192 * MIB
+    assert estimate(geometry, "-c", "8192", "-np", "1", "-cram", "0").growth_bytes == 0
+
+
+def test_saved_states_of_windows_and_recurrent_layers_may_grow() -> None:
+    """Each holds a slot's states, or its part of the window layers' caches; a plain model saves none."""
+    hybrid = real("Qwen3.5-9B-Q4_K_M")
+    saved = estimate(hybrid, "-c", "8192", "-np", "2", "-cram", "0", "--ctx-checkpoints", "3").growth_bytes
+    assert saved == 3 * 2 * 24 * hybrid.state_bytes
+    window = estimate(real("Gemma-3-4B-Q4_K_M"), "-c", "8192", "-np", "1", "-cram", "0", "--ctx-checkpoints", "1")
+    assert window.growth_bytes == 29 * 4096 * 1536
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "part"),
+    [
+        ("Gemma-3n-E2B-Q4_K_M", (), "of per-layer embeddings stay in host memory"),
+        (
+            "Llama-3.2-1B-Q4_K_M",
+            (),
+            "the token table of 205 MiB is held twice: in host memory, and as the output layer",
+        ),
+        (
+            "Gemma-3-4B-Q4_K_M",
+            (),
+            "without --parallel there are 4 slots over one cache, and each window layer keeps 4608",
+        ),
+        ("Qwen3-8B-Q4_K_M", ("-ctk", "q8_0"), "a quantized cache reserves one layer's K and V in f16 beside it"),
+    ],
+)
+def test_a_note_explains_what_surprises(name: str, words: tuple[str, ...], part: str) -> None:
+    """What differs from the file's size, or from what a flag seems to promise."""
+    assert any(part in note for note in estimate(real(name), "-c", "8192", *words).notes)
+    plain = estimate(real("Llama-3.1-8B-Q4_K_M"), "-c", "8192", "-np", "1")
+    assert plain.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("length", "value", "heads", "on"),
+    [(128, 128, 32, True), (32, 32, 32, False), (160, 160, 32, False), (192, 128, 32, False), (256, 256, 8, True)],
+)
+def test_auto_flash_attention_depends_on_the_length_of_a_head(length: int, value: int, heads: int, on: bool) -> None:
+    """CUDA has kernels for some lengths only; on the host there is always one."""
+    sizes = {
+        "block_count": 2,
+        "embedding_length": 4096,
+        "attention__head_count": heads,
+        "attention__head_count_kv": heads,
+    }
+    geometry = model("llama", (), **sizes, attention__key_length=length, attention__value_length=value)
+    assert estimate(geometry, "-c", "4096").flash_attn is on
+    assert estimate(geometry, "-c", "4096", "-ngl", "0").flash_attn
+    assert estimate(geometry, "-c", "4096", "-ctv", "q8_0").flash_attn

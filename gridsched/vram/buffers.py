@@ -1,0 +1,66 @@
+"""The engine's own buffers for one model: weights, cache, recurrent state and compute, in each memory.
+
+Owns the putting together of `placement`, `cache` and `compute` for a model and its flags, which a draft model needs as
+much as the model that it drafts for. Knows no names of devices, no constants outside of the buffers, no other files.
+"""
+
+from dataclasses import dataclass
+
+from gridsched.vram.cache import cache_bytes, state_bytes
+from gridsched.vram.compute import compute_bytes, compute_bytes_on_host, pinned_bytes
+from gridsched.vram.context import Context
+from gridsched.vram.flags import LaunchFlags
+from gridsched.vram.geometry import Geometry
+from gridsched.vram.placement import adapter_bytes, place, weight_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Bytes in one memory."""
+
+    weights: int = 0
+    kv: int = 0
+    state: int = 0
+    compute: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.state + self.compute
+
+
+def buffers_on_devices(
+    geometry: Geometry,
+    flags: LaunchFlags,
+    context: Context,
+    devices: int,
+    adapters: tuple[Geometry, ...] = (),
+) -> tuple[list[Buffers], Buffers]:
+    """What so many devices hold, in their order, and what the host holds beside them."""
+    placement = place(geometry, flags, devices)
+    weights, host_weights = weight_bytes(geometry, placement)
+    for adapter in adapters:
+        extra, host_extra = adapter_bytes(adapter, placement)
+        weights, host_weights = (
+            [have + more for have, more in zip(weights, extra, strict=True)],
+            host_weights + host_extra,
+        )
+    kv, host_kv = cache_bytes(geometry, flags, context, placement)
+    state, host_state = state_bytes(geometry, flags, context, placement)
+    compute = compute_bytes(geometry, flags, context, placement)
+    pinned = pinned_bytes(geometry, flags, context, placement)
+    return list(map(Buffers, weights, kv, state, compute)), Buffers(host_weights, host_kv, host_state, pinned)
+
+
+def buffers_on_host(
+    geometry: Geometry, flags: LaunchFlags, context: Context, adapters: tuple[Geometry, ...] = ()
+) -> Buffers:
+    """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently."""
+    alone = place(geometry, flags, 0)
+    _, weights = weight_bytes(geometry, alone)
+    weights += sum(adapter_bytes(adapter, alone)[1] for adapter in adapters)
+    if flags.repack:
+        weights += sum(weight.repacked_bytes for weight in geometry.weights)
+    _, kv = cache_bytes(geometry, flags, context, alone)
+    _, state = state_bytes(geometry, flags, context, alone)
+    return Buffers(weights, kv, state, compute_bytes_on_host(geometry, flags, context))
