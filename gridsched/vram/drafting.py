@@ -95,7 +95,10 @@ def _by_blocks(
 
 def _blocks_alone(geometry: Geometry) -> Geometry:
     """The same model with nothing in its ordinary blocks: attention over a cache of their own in the drafting ones."""
-    ordinary = [replace(layer, cache_source=None, recurrent=False, state_bytes=0, side_caches=()) for layer in geometry.layers[: geometry.blocks]]
+    ordinary = [
+        replace(layer, cache_source=None, recurrent=False, state_bytes=0, side_caches=())
+        for layer in geometry.layers[: geometry.blocks]
+    ]
     drafting = [
         replace(layer, cache_source=index, recurrent=False, state_bytes=0)
         for index, layer in enumerate(geometry.layers)

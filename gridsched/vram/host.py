@@ -31,7 +31,7 @@ def growth_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, *, on
     else:
         prompts = flags.cache_ram_mib * MIB if flags.cache_ram_mib >= 0 else UNCAPPED_BYTES
     count = CTX_CHECKPOINTS if flags.ctx_checkpoints is None else flags.ctx_checkpoints
-    state = sum(geometry.state_bytes for layer in geometry.layers if layer.recurrent)
+    state = sum(layer.state_bytes for layer in geometry.layers)
     windows = [layer for index, layer in enumerate(geometry.layers) if layer.window and layer.cache_source == index]
     slot_cells = min(context.window_cells, geometry.window + context.ubatch)
     all_cells = max(context.cells(True), 1)
