@@ -70,7 +70,7 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
     """
     asked = flags.ctx_size or geometry.context_train or DEFAULT_CONTEXT
     slots = flags.parallel or AUTO_PARALLEL
-    unified = flags.kv_unified if flags.kv_unified is not None else flags.parallel is None
+    unified = flags.unified
     pool = padded(asked)
     streams = 1 if unified else slots
     cells = pool if unified else padded(pool // slots)
