@@ -33,6 +33,8 @@ def why_no_model(file: ModelFile) -> str | None:
     """Why a file that could be read is no model; None where it is one."""
     if is_projector(file.header):
         return "it is a projector (mmproj), which goes with a model, not a model"
+    if file.header.metadata.get("general.architecture") == "controlvector":
+        return "it is a control vector, which goes with a model, not a model"
     if (kind := file.header.metadata.get("general.type")) in _OTHER_KINDS:
         return _OTHER_KINDS[str(kind)]
     if not any(header.tensors for header in (file.header, *file.shards)):

@@ -135,7 +135,7 @@ def _model(cls: type[Geometry], keys: Keys, tensors: list[TensorInfo], notes: li
         blocks=depth.blocks,
         draft_blocks=depth.total - depth.blocks,
         embedding_length=embedding,
-        feed_forward_length=keys.number("feed_forward_length", 0),
+        feed_forward_length=keys.number("feed_forward_length", 0, may_be_list=True),
         layers=layers,
         window=window_tokens(keys, row.window, depth) if any(layer.window for layer in layers) else 0,
         mla=keeps_keys_alone(keys, row),
@@ -178,7 +178,7 @@ def _doubts(keys: Keys, row: Architecture, layers: tuple[Layer, ...]) -> tuple[s
     """Why the estimate is dearer than one would think, as notes: the engine ignores a window, or the table does not
     know the architecture."""
     name, notes = keys.architecture, []
-    window = keys.number("attention.sliding_window", 0, most=MAX_COUNT)
+    window = keys.number("attention.sliding_window", 0, most=MAX_COUNT, may_be_list=True)
     if window and row.cache and not any(layer.window for layer in layers):
         how = "the engine ignores" if row.known else "it is not known how the engine uses"
         notes.append(f"{how} the window of {window} tokens of {name}: full cache on every layer")
@@ -196,12 +196,13 @@ def _experts(keys: Keys) -> Experts:
     count = keys.number("expert_count", 0)
     if not count:
         return Experts()
+    # Granite writes the experts' width where dense models write theirs.
+    width = keys.number("expert_feed_forward_length", 0, may_be_list=True)
     return Experts(
         count=count,
-        used=keys.number("expert_used_count", 0),
-        # Granite writes the experts' width where dense models write theirs.
-        feed_forward_length=keys.number("expert_feed_forward_length", 0) or keys.number("feed_forward_length", 0),
-        shared_feed_forward_length=keys.number("expert_shared_feed_forward_length", 0),
+        used=keys.number("expert_used_count", 0, may_be_list=True),
+        feed_forward_length=width or keys.number("feed_forward_length", 0, may_be_list=True),
+        shared_feed_forward_length=keys.number("expert_shared_feed_forward_length", 0, may_be_list=True),
     )
 
 

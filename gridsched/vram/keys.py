@@ -45,15 +45,18 @@ class Keys:
         """The error for a short name."""
         return GeometryError(f"{self.architecture}.{key}", message)
 
-    def number(self, key: str, default: int | None = None, *, most: int = MAX_WIDTH) -> int:
-        """A count; a list counts as its largest. A missing one raises unless there is a default."""
+    def number(self, key: str, default: int | None = None, *, most: int = MAX_WIDTH, may_be_list: bool = False) -> int:
+        """A count. A missing one raises unless there is a default; of a list the largest entry counts, where the key
+        may have one for each layer."""
         value = self.raw(key)
         if value is None:
             if default is None:
                 raise self.error(key, "is missing from the header")
             return default
-        if isinstance(value, tuple):
+        if may_be_list and isinstance(value, tuple):
             return max((self._whole(key, item, most) for item in value), default=0)
+        if isinstance(value, tuple | SkippedArray):
+            raise self.error(key, "is a list where one number is expected")
         return self._whole(key, value, most)
 
     def per_layer(self, key: str, total: int, blocks: int, default: int) -> tuple[int, ...]:

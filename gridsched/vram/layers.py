@@ -73,7 +73,7 @@ def window_tokens(keys: Keys, rule: WindowRule | None, depth: Depth) -> int:
     """The window in tokens, 0 for none. Raises GeometryError."""
     if rule is None or rule.only_blocks not in (None, depth.total):
         return 0
-    size = keys.number("attention.sliding_window", rule.default, most=MAX_COUNT)
+    size = keys.number("attention.sliding_window", rule.default, most=MAX_COUNT, may_be_list=True)
     return rule.fixed or size if size else 0
 
 
@@ -119,10 +119,11 @@ def _head_lengths(keys: Keys, heads: tuple[int, ...]) -> dict[bool, tuple[int, i
     """K's and V's length of a head, by whether the layer slides. The engine divides by the first layer's heads."""
     divisor = heads[0] or max(heads)
     natural = keys.number("embedding_length") // divisor if divisor else 0
-    key = keys.number("attention.key_length", natural)
-    value = keys.number("attention.value_length", natural)
-    sliding = keys.number("attention.key_length_swa", key), keys.number("attention.value_length_swa", value)
-    return {False: (key, value), True: sliding}
+    key = keys.number("attention.key_length", natural, may_be_list=True)
+    value = keys.number("attention.value_length", natural, may_be_list=True)
+    sliding_key = keys.number("attention.key_length_swa", key, may_be_list=True)
+    sliding_value = keys.number("attention.value_length_swa", value, may_be_list=True)
+    return {False: (key, value), True: (sliding_key, sliding_value)}
 
 
 def _window_layers(keys: Keys, row: Architecture, depth: Depth) -> tuple[bool, ...]:
@@ -218,10 +219,12 @@ def _cache_sources(keys: Keys, row: Architecture, windows: tuple[bool, ...], dep
 
 
 def _with_side_caches(keys: Keys, row: Architecture, depth: Depth, layers: list[Layer]) -> tuple[Layer, ...]:
-    width = row.indexer_rows * keys.number("attention.indexer.key_length")
+    width = row.indexer_rows * keys.number("attention.indexer.key_length", 0)
     if row.indexer is Indexer.COMPRESSED:
         ratios = _compression_ratios(keys, depth)
         return tuple(_compressed(layer, ratio, width) for layer, ratio in zip(layers, ratios, strict=True))
+    if not width:  # a conversion from before the indexer: no engine that has one loads it
+        return tuple(layers)
     keys_alone = row.indexer is Indexer.ATTENTION_LAYERS or keeps_keys_alone(keys, row)
     indexed = _indexed_layers(keys, row, depth)
     return tuple(

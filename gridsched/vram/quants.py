@@ -57,6 +57,8 @@ QUANT_TYPES: dict[int, QuantType] = {
     40: QuantType("NVFP4", 64, 36),
     41: QuantType("Q1_0", 128, 18),
 }
+"""The package's types, no more: from 42 on several forks number types of their own, so that an id says nothing. Such a
+tensor is sized by where the next one begins (`header`)."""
 
 CACHE_TYPES: dict[str, QuantType] = {
     name: next(kind for kind in QUANT_TYPES.values() if kind.name == name.upper())

@@ -95,11 +95,13 @@ def test_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: 
 def test_an_adapter_and_a_vocabulary_are_refused_as_models(tmp_path: Path) -> None:
     """Before an engine is started for nothing."""
     adapter = write_model(tmp_path / "lora.gguf", {**CHAT, "general.type": "adapter"})
+    vector = write_model(tmp_path / "vector.gguf", {"general.architecture": "controlvector"})
     bare = write_model(tmp_path / "vocabulary.gguf", CHAT, ())
     assert (
         one(ModelEntry("a", adapter)).problem
         == f"{adapter}: it is an adapter (LoRA), which goes with a model, not a model"
     )
+    assert (one(ModelEntry("c", vector)).problem or "").startswith(f"{vector}: it is a control vector")
     assert one(ModelEntry("v", bare)).problem == f"{bare}: it has no weights (a vocabulary only)"
 
 

@@ -33,6 +33,37 @@ class Row:
     flash_attn: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What the engine allocated for the cache and the state of a tiny model, in bytes."""
+
+    architecture: str
+    case: str
+    geometry: Geometry
+    flags: tuple[str, ...]
+    bytes: int
+
+
+def allocations() -> list[Allocation]:
+    """Tiny models of every architecture that the engine could build from metadata alone."""
+    with gzip.open(DATA / "allocations.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [_allocation(json.loads(line)) for line in lines]
+
+
+def _allocation(facts: dict[str, object]) -> Allocation:
+    name, keys = str(facts["architecture"]), facts["keys"]
+    assert isinstance(keys, dict)
+    metadata = {"general.architecture": name} | {f"{name}.{key}": value for key, value in keys.items()}
+    flags = ["-c", str(facts["ctx"]), "-np", str(facts["slots"]), "-ub", str(facts["ubatch"]), "-fa", "on"]
+    return Allocation(
+        architecture=name,
+        case=str(facts["case"]),
+        geometry=Geometry.from_header(scan(build_header(metadata))),
+        flags=(*flags, "-kvu") if facts["unified"] else tuple(flags),
+        bytes=int(str(facts["bytes"])),
+    )
+
+
 def model(architecture: str, tensors: Iterable[Tensor] = (), **keys: Value) -> Geometry:
     """A geometry by its architecture's own keys; a double underscore stands for the dot."""
     metadata: dict[str, Value] = {"general.architecture": architecture}
