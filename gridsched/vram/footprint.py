@@ -18,6 +18,7 @@ from gridsched.vram.host import growth_bytes
 from gridsched.vram.overhead import HOST_OVERHEAD_BYTES, overhead
 from gridsched.vram.projector import ASSUMED_BYTES
 from gridsched.vram.quants import CACHE_TYPES
+from gridsched.vram.refusals import check_launch
 
 MIB = 1 << 20
 HOST = DeviceName("host")
@@ -82,6 +83,7 @@ def footprint(
     geometries of the files that `--mmproj`, `--model-draft` and `--lora` name; the projector goes to the first device.
     """
     context = plan_context(geometry, flags, on_gpu=not on_host)
+    check_launch(geometry, flags, context, devices=0 if on_host else len(devices))
     if on_host:
         parts, host = [buffers_on_host(geometry, flags, context, adapters)], Buffers()
     else:
@@ -172,8 +174,8 @@ def _notes(
     notes = [*geometry.notes, *context.notes, *flags.uncounted, *_surprises(geometry, flags, context)]
     if context.flash_attn_refused:
         notes.append("flash attention is off: the device does not support it for this model's heads")
-    if flags.split_mode in ("row", "tensor"):
-        notes.append(f"--split-mode {flags.split_mode} is estimated as a split by layers")
+    if flags.split_mode == "tensor":
+        notes.append("--split-mode tensor is estimated as a split by layers")
     if flags.mmproj and projector is None:
         notes.append("the memory of the --mmproj file is not counted")
     if projector is not None and not projector.towers:

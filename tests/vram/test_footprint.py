@@ -329,7 +329,7 @@ def test_overhead_is_charged_on_every_device() -> None:
 @pytest.mark.parametrize(
     ("words", "note"),
     [
-        (("-sm", "row"), "--split-mode row is estimated as a split by layers"),
+        (("-sm", "tensor"), "--split-mode tensor is estimated as a split by layers"),
         (("--mmproj", "p.gguf"), "the memory of the --mmproj file is not counted"),
         (("-md", "small.gguf"), "the memory of the --model-draft file is not counted"),
         (("--lora", "style.gguf"), "the memory of the --lora files is not counted"),
