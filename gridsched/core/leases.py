@@ -43,7 +43,7 @@ def _refusal(state: State, event: LeaseAsked) -> Rejection | None:
     if other is not None:
         detail: dict[str, object] = {"owner": other.owner, "state": other.state.value}
         return Rejection(RejectionCode.CONFLICT, f"{event.device} is leased to {other.owner}", detail=detail)
-    pinned = sorted(str(item.model.name) for item in _here(state, event.device) if item.model.pinned)
+    pinned = sorted(str(item.model.name) for item in state.instances_on(event.device) if item.model.pinned)
     if pinned:
         message = f"{', '.join(pinned)} is pinned on {event.device}: unpin or unload it first"
         return Rejection(RejectionCode.CONFLICT, message, detail={"pinned": pinned})
@@ -82,7 +82,7 @@ def _end(state: State, lease: Lease, why: str, refusal: Rejection) -> None:
     del state.leases[lease.device]
     _answer(state, lease, refusal)
     _say(state, lease, why=why)
-    for instance in _here(state, lease.device):
+    for instance in state.instances_on(lease.device):
         if instance.retired_by == "R8" and not any(device in state.leases for device in instance.devices):
             lifecycle.unretire(state, instance)
     state.replan_due = True
@@ -126,7 +126,7 @@ def advance(state: State) -> None:
     for lease in state.leases.values():
         if lease.state is LeaseState.HELD:
             continue
-        here = list(_here(state, lease.device))
+        here = list(state.instances_on(lease.device))
         first = [instance for instance in here if _comes_first(instance)]
         for instance in here:
             if instance not in first and _must_be_told(instance):
@@ -136,12 +136,6 @@ def advance(state: State) -> None:
             _say(state, lease)
         if lease.state is LeaseState.DRAINING and all(instance.lost for instance in here):
             _hold(state, lease)
-
-
-def _here(state: State, device: DeviceName) -> list[Instance]:
-    """The instances that have memory on a device, or had it and it is not back."""
-    book = state.ledger.books.get(device)
-    return [state.instances[instance_id] for instance_id in book.reservations] if book is not None else []
 
 
 def _comes_first(instance: Instance) -> bool:

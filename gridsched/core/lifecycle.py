@@ -72,7 +72,7 @@ def spawn(
     instance = Instance(instance_id, model, option, modes, cause, load_class, state.now, since=state.now)
     instance.last_used_at = state.now
     instance.hot_until = model.hot_until
-    state.instances[instance_id] = instance
+    state.remember(instance)
     state.touch(model)
     needs = {str(device): held_bytes for device, held_bytes in state.ledger.bytes_of(instance_id).items()}
     state.say_of_instance(LogEvent.LOAD, instance, rule, bytes=needs, ctx=option.ctx_size, parallel=option.parallel)
@@ -303,7 +303,7 @@ def _answer_unloads(state: State, instance: Instance, rejection: Rejection | Non
 
 def _forget_if_over(state: State, instance: Instance) -> None:
     if instance.released and not instance.grants:
-        del state.instances[instance.id]
+        state.forget(instance)
         instance.model.leaving.remove(instance)
 
 

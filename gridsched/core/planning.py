@@ -96,7 +96,7 @@ def _make_plans(state: State) -> list[Plan]:
     for want in (want for want in wants if want.chat):
         _add_plan_unless(state, want, draft, slots, plans, slots.is_far_ahead(plans))
     for model in (state.waiting_models | state.touched).values():
-        waiting.hold_devices(model)
+        waiting.hold_devices(state, model)
     for want in low_wants:
         _add_plan_unless(state, want, draft, slots, plans, slots.low_is_taken())
     state.low_plans_matter = not slots.low_begun and bool(low_wants)

@@ -52,9 +52,9 @@ def give_turns(state: State) -> None:
 
 def _able(state: State) -> Iterator[Instance]:
     """Ready instances in interactive mode with a slot for low work that waits."""
-    for model in state.waiting_models.values():
-        instance = model.instance
-        if instance is None or instance.state is not InstanceState.READY or not model.queue.low:
+    for instance_id in state.instances if state.spanning else state.reliefs.come:
+        instance = state.instances[instance_id]
+        if instance.state is not InstanceState.READY or not instance.model.queue.low:
             continue
         if instance.low_slots(state.now) > 0 and instance.interactive_mode(state.now):
             yield instance
@@ -82,5 +82,5 @@ def _give_turn(state: State, instance: Instance, modes: tuple[DeviceMode, ...]) 
         turn.outstanding += 1
         state.keys.relieved(record.job.key)
         grant(state, instance, record, turn, "S5")
-    state.turns_changed = True
+    state.turned.update(mode.device for mode in modes)
     state.say_of_instance(LogEvent.RELIEF, instance, "S5", turn="begins", steps=turn.steps)

@@ -62,8 +62,6 @@ class Instance:
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
     `drain_until` is when its drain should be over (A6), `movable_from` from when it may be moved, busy or not (R9).
     `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
-    `relief_at` and `wake_at` are when time alone could give it a relief turn, and change anything about it; refreshed
-    whenever its slots, its queue or a mode changes.
     """
 
     id: InstanceId
@@ -98,8 +96,6 @@ class Instance:
     paused: bool = False
     paused_at: float = -inf
     awake_until: float = -inf
-    relief_at: float = inf
-    wake_at: float = inf
     devices: tuple[DeviceName, ...] = field(init=False)
     device: DeviceName | None = field(init=False)
     parallel: int = field(init=False)

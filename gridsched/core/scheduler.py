@@ -129,7 +129,7 @@ class Scheduler:
         self._handlers[type(event)](event)
         if state.now >= state.wake_at:
             self._let_time_take_effect()
-        if state.touched or state.replan_due or state.turns_changed:
+        if state.touched or state.replan_due or state.turned or state.reliefs.come:
             self._settle()
         while state.entered:
             self._remember_deadlines()
@@ -203,9 +203,9 @@ class Scheduler:
             self._watch_modes()
             self._look_ahead(touched)
             if not state.touched and not state.replan_due:
-                if (state.counts[1].waiting or state.counts[2].waiting) and self._relief_is_due():
+                if state.reliefs.come:
                     relief.give_turns(state)
-                if not state.replan_due and not state.turns_changed:
+                if not state.replan_due and not state.turned:
                     return
 
     def _serve(self, touched: dict[ModelName, ModelState]) -> None:
@@ -224,39 +224,40 @@ class Scheduler:
         """S4: announce devices that enter or leave interactive mode, and have looked at what that holds or frees."""
         state = self._state
         now = state.now
-        for mode in state.modes.values():
-            active = mode.chats_running > 0 or mode.chats_waiting > 0 or now < mode.tail_until
+        stirred, state.stirred = state.stirred, {}
+        for mode in stirred.values() if len(stirred) == 1 else [each for each in state.modes.values() if each.device in stirred]:
+            quiet = not mode.chats_running and not mode.chats_waiting
+            in_tail = now < mode.tail_until
+            state.tails.set(mode.device, mode.tail_until if quiet and in_tail else inf)
+            active = in_tail or not quiet
             if active is mode.announced:
                 continue
             mode.announce(active, now)
             state.say_of_device(LogEvent.MODE, mode.device, "S4", interactive=active)
-            state.turns_changed = True
+            state.turned.add(mode.device)
             state.replan_due = state.replan_due or state.low_plans_matter or bool(state.groups)
+            if active:
+                continue
             for model in state.waiting_models.values():
-                if not active and model.instance is not None and mode in model.instance.modes:
+                if model.instance is not None and mode in model.instance.modes:
                     state.touch(model)
 
     def _look_ahead(self, touched: dict[ModelName, ModelState]) -> None:
-        """Refresh when time could next change something: for the touched models, or for all where a mode or a turn
-        changed."""
+        """Refresh when time could next change something: for the touched models, and on the devices where a mode or a
+        turn changed."""
         state = self._state
-        if state.turns_changed:
-            state.turns_changed = False
-            for instance in state.instances.values():
-                _refresh(state, instance)
-            return
         for model in touched.values():
             if model.instance is not None:
                 _refresh(state, model.instance)
             for instance in model.leaving:
                 _refresh(state, instance)
-
-    def _relief_is_due(self) -> bool:
-        now = self._state.now
-        for instance in self._state.instances.values():  # noqa: SIM110 - a generator costs more than the question
-            if instance.relief_at <= now:
-                return True
-        return False
+        if state.turned:
+            turned, state.turned = state.turned, set()
+            for device in turned:
+                for instance in state.instances_on(device):
+                    if instance.model.name not in touched:
+                        _refresh(state, instance)
+        state.reliefs.next_at(state.now)
 
     def _remember_deadlines(self) -> None:
         """S9: only jobs that were not granted in the step of their arrival ever wait."""
@@ -282,13 +283,17 @@ class Scheduler:
         """Something is due: of the deadlines, the instances, or the plans."""
         state = self._state
         now = state.now
+        state.tails.next_at(now)
+        for device in state.tails.come:
+            state.stirred[device] = state.modes[device]
         self._watch_modes()
         for record in state.deadlines.due(now):
             model = state.models[record.model]
             waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")
-        for instance in list(state.instances.values()):
-            if instance.wake_at > now:
-                continue
+        state.reliefs.next_at(now)
+        state.wakes.next_at(now)
+        for instance_id in sorted(state.wakes.come):
+            instance = state.instances[instance_id]
             state.touch(instance.model)
             if instance.settle_by <= now:
                 serving.give_up_slots(state, instance)
@@ -310,13 +315,7 @@ class Scheduler:
             wake_at = state.plan_wake_at
         if state.groups and now < (families_at := families.next_at(state)) < wake_at:
             wake_at = families_at
-        for mode in state.modes.values():
-            if not mode.chats_running and not mode.chats_waiting and now < mode.tail_until < wake_at:
-                wake_at = mode.tail_until
-        for instance in state.instances.values():
-            if now < instance.wake_at < wake_at:
-                wake_at = instance.wake_at
-        return wake_at
+        return min(wake_at, state.tails.next_at(now), state.wakes.next_at(now), state.reliefs.next_at(now))
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 
@@ -566,21 +565,22 @@ def _runs_again(record: JobRecord, outcome: Outcome) -> bool:
 
 def _refresh(state: State, instance: Instance) -> None:
     """When time could next give an instance a relief turn, and change anything that is done about it."""
-    instance.relief_at = inf
+    wake_at = relief_at = inf
     if instance.state is not READY:
-        instance.wake_at = instance.release_by
+        wake_at = instance.release_by
     elif not instance.model.queue.low:
-        kept = instance.model.spec.idle_ttl_seconds is not None or instance.ttl_seconds is not None
-        instance.wake_at = _idle_until(instance) if kept else inf
+        if instance.model.spec.idle_ttl_seconds is not None or instance.ttl_seconds is not None:
+            wake_at = _idle_until(instance)
     else:
-        instance.wake_at = instance.relief_at = relief.next_at(state, instance)
-        if not instance.chats and state.now < instance.hot_until < instance.wake_at:
-            # The slot that is kept for chats comes free when it cools (S6).
-            instance.wake_at = instance.hot_until
-    if instance.movable_from != inf and state.now < (may_move_at := rebalance.movable_at(instance)) < instance.wake_at:
-        instance.wake_at = may_move_at
-    if instance.settle_by != inf:
-        instance.wake_at = min(instance.wake_at, instance.settle_by)
+        relief_at = relief.next_at(state, instance)
+        if not instance.chats and state.now < instance.hot_until < relief_at:
+            wake_at = instance.hot_until  # The slot that is kept for chats comes free when it cools (S6).
+    if instance.movable_from != inf and state.now < (may_move_at := rebalance.movable_at(instance)) < wake_at:
+        wake_at = may_move_at
+    if instance.settle_by < wake_at:
+        wake_at = instance.settle_by
+    state.wakes.set(instance.id, wake_at)
+    state.reliefs.set(instance.id, relief_at)
 
 
 def _idle_until(instance: Instance) -> float:

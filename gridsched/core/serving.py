@@ -38,7 +38,7 @@ def serve_chats(state: State, model: ModelState) -> None:
         while free > 0 and chats and (chat := model.queue.due(JobClass.INTERACTIVE)) is not None:
             grant(state, instance, chat)
             free -= 1
-    hold_devices(model)
+    hold_devices(state, model)
 
 
 def serve_low(state: State, model: ModelState) -> None:
@@ -101,6 +101,7 @@ def grant(
         instance.chats += 1
         for mode in instance.modes:
             mode.chats_running += 1
+            state.stirred[mode.device] = mode
     else:
         entry.lawful = turn is not None or not instance.interactive_mode(now)
         instance.low += 1
@@ -188,6 +189,7 @@ def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
     instance.chats -= 1
     for mode in instance.modes:
         mode.chats_running -= 1
+        state.stirred[mode.device] = mode
     if ran:
         instance.hot_until = instance.model.hot_until = now + state.policy.hot_window_seconds
         tail_until = now + state.policy.interactive_cooldown_seconds
@@ -210,7 +212,7 @@ def free_slot(state: State, entry: GrantRecord) -> None:
         seconds = entry.turn.seconds(state.now)
         instance.model.pace.note_turn(seconds)
         state.say_of_instance(LogEvent.RELIEF, instance, "S5a", turn="over", seconds=round(seconds, 3))
-        state.turns_changed = True
+        state.turned.update(mode.device for mode in entry.turn.modes)
     state.touch(instance.model)
     if not instance.grants:
         lifecycle.became_idle(state, instance)

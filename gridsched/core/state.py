@@ -9,6 +9,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, cast
 
+from gridsched.core.alarms import Alarms
 from gridsched.core.commands import Command, Log, LogEvent
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.keys import KeyTurns
@@ -50,8 +51,9 @@ class State:
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
         "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key",
         "loads", "low_plans_matter", "models", "modes", "movable", "move_waits", "moving", "now", "out", "pictures",
-        "pins", "plan_wake_at", "plans", "policy", "pressed", "replan_due", "server", "story", "touched",
-        "turns_changed", "unplaced", "waiting_models", "wake_at", "watched",
+        "pins", "plan_wake_at", "plans", "policy", "pressed", "reliefs", "replan_due", "server", "spanning", "stirred",
+        "story", "tails", "touched", "turned",
+        "unplaced", "waiting_models", "wake_at", "wakes", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -83,7 +85,12 @@ class State:
         self.touched: dict[ModelName, ModelState] = {}
         self.entered: list[JobRecord] = []
         self.replan_due = False
-        self.turns_changed = False
+        self.turned: set[DeviceName] = set()
+        self.stirred: dict[DeviceName, DeviceMode] = {}
+        self.tails: Alarms[DeviceName] = Alarms()
+        self.wakes: Alarms[InstanceId] = Alarms()
+        self.reliefs: Alarms[InstanceId] = Alarms()
+        self.spanning: set[InstanceId] = set()
         self.plans: list[Plan] = []
         self.unplaced = False
         self.low_plans_matter = False
@@ -136,6 +143,24 @@ class State:
     def touch(self, model: ModelState) -> None:
         """Have a model's queue looked at again in this step."""
         self.touched[model.name] = model
+
+    def instances_on(self, device: DeviceName) -> list[Instance]:
+        """The instances that have memory on a device, or had it and it is not back."""
+        book = self.ledger.books.get(device)
+        return [self.instances[instance_id] for instance_id in book.reservations] if book is not None else []
+
+    def remember(self, instance: Instance) -> None:
+        """A process begins to be."""
+        self.instances[instance.id] = instance
+        if len(instance.modes) > 1:
+            self.spanning.add(instance.id)
+
+    def forget(self, instance: Instance) -> None:
+        """A process is gone, its memory back and its steps over."""
+        del self.instances[instance.id]
+        self.spanning.discard(instance.id)
+        self.wakes.set(instance.id, inf)
+        self.reliefs.set(instance.id, inf)
 
     def mode_of(self, device: DeviceName) -> DeviceMode:
         """The mode of a device, from its first use on."""

@@ -147,7 +147,7 @@ def tell_rejection(state: State, record: JobRecord, rejection: Rejection, rule: 
     state.out.append(RejectJob(record.job.id, rejection))
 
 
-def hold_devices(model: ModelState) -> None:
+def hold_devices(state: State, model: ModelState) -> None:
     """S4: let the model's waiting chats hold the devices where they have a slot, a load or a live plan to wait for,
     and no others."""
     instance = model.instance
@@ -161,6 +161,8 @@ def hold_devices(model: ModelState) -> None:
         return
     for mode in held:
         mode.chats_waiting += 1
+        state.stirred[mode.device] = mode
     for mode in model.held:
         mode.chats_waiting -= 1
+        state.stirred[mode.device] = mode
     model.held = held
