@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # a group stands at a model, and a model has queues
 CLASSES = tuple(JobClass)
 """The classes in their order, S1."""
 
+_, BACKGROUND, BATCH = CLASSES
+
 Rank = tuple[int, float, int]
 """(class, place, number): the smaller goes first, S1 and S2."""
 
@@ -138,10 +140,11 @@ class ModelQueue:
 
     def remove(self, record: JobRecord) -> None:
         """Take a job out, wherever it stands. Raises KeyError for one that does not wait here."""
-        del self.by_class[record.job.job_class][record.job.id]
+        job = record.job
+        del self.by_class[job.job_class][job.id]
         self._counted(record, -1)
         if self.lines is not None:
-            self.lines[record.job.job_class].remove(record)
+            self.lines[job.job_class].remove(record)
             if not self.count:
                 self.lines = None
 
@@ -149,21 +152,27 @@ class ModelQueue:
         self.count += change
         if not record.chat:
             self.low += change
-        if record.job.warm_only:
+        job = record.job
+        if job.warm_only:
             self.warm_only += change
-        elif record.job.no_evict:
+        elif job.no_evict:
             self.no_evict += change
         elif record.group is not None and not record.chat:
             self.gentle += change
 
     def head(self, job_class: int) -> JobRecord | None:
         """The first of a class by its place."""
-        queue = self.by_class[job_class]
-        return next(iter(queue.values())) if queue else None
+        for record in self.by_class[job_class].values():
+            return record
+        return None
 
     def due(self, job_class: int) -> JobRecord | None:
         """Whose turn it is in a class, for a slot."""
-        return self.head(job_class) if self.lines is None else self.lines[job_class].due()
+        if self.lines is not None:
+            return self.lines[job_class].due()
+        for record in self.by_class[job_class].values():
+            return record
+        return None
 
     def in_turn(self, job_class: int) -> list[JobRecord]:
         """A class in the order in which it would be given slots. Walks the queue: for those who only look."""
@@ -187,13 +196,12 @@ class ModelQueue:
 
     def oldest_low(self) -> JobRecord | None:
         """The low job with the oldest place, whatever its class: the longest starved one (S5)."""
-        if not self.batch:
-            return next(iter(self.background.values()), None)
-        second = next(iter(self.batch.values()))
-        if not self.background:
-            return second
-        first = next(iter(self.background.values()))
-        return first if (first.place, first.number) <= (second.place, second.number) else second
+        first, second = self.head(BACKGROUND), self.head(BATCH)
+        if first is None or second is None:
+            return first or second
+        if first.place == second.place:
+            return first if first.number < second.number else second
+        return first if first.place < second.place else second
 
     def holder(self, *, may_evict: bool) -> JobRecord | None:
         """The first job for whom a load may be begun; with `may_evict`, for whom others may go (S6c, S9)."""

@@ -4,15 +4,14 @@ Owns the choice of turns on devices in interactive mode. Must never load anythin
 that `planning` allows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from math import inf
 from operator import itemgetter
 
 from gridsched.core.commands import LogEvent
-from gridsched.core.instance import InstanceState
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import Instance
+from gridsched.core.residency import READY, Instance
 from gridsched.core.serving import grant
 from gridsched.core.state import State
 
@@ -40,24 +39,42 @@ def give_turns(state: State) -> None:
     competes, and the key goes first whose last relief is the longest ago. A job that cannot run blocks nobody; one that
     only lacks the turn of another of its devices reserves those that are free."""
     reserved: set[DeviceMode] = set()
-    firsts = ((_next(state, instance), instance) for instance in _able(state))
-    ranked = [(state.keys.relief_rank(record), instance) for record, instance in firsts if record is not None]
-    for _, instance in sorted(ranked, key=itemgetter(0)):
-        modes = tuple(mode for mode in instance.modes if mode.active(state.now))
-        if all(mode.turn is None and state.now >= mode.next_turn_at and mode not in reserved for mode in modes):
-            _give_turn(state, instance, modes)
+    ranked = []
+    for instance in _able(state):
+        record = _next(state, instance)
+        if record is not None:
+            ranked.append((state.keys.relief_rank(record), instance))
+    ranked.sort(key=itemgetter(0))
+    for _, instance in ranked:
+        if _may_begin(state, instance, reserved):
+            _give_turn(state, instance, _active(state, instance))
         elif not reserved:
-            reserved.update(modes)
+            reserved.update(_active(state, instance))
 
 
-def _able(state: State) -> Iterator[Instance]:
-    """Ready instances in interactive mode with a slot for low work that waits."""
-    for instance_id in state.instances if state.spanning else state.reliefs.come:
-        instance = state.instances[instance_id]
-        if instance.state is not InstanceState.READY or not instance.model.queue.low:
-            continue
-        if instance.low_slots(state.now) > 0 and instance.interactive_mode(state.now):
-            yield instance
+def _able(state: State) -> Iterable[Instance]:
+    """Who may compete: ready instances in interactive mode with a slot for low work that waits. Of those the others
+    than whose moment has come could only reserve, and that matters to nobody where each has one device."""
+    if not state.spanning:
+        return [state.instances[instance_id] for instance_id in state.reliefs.come]
+    return [
+        instance
+        for instance in state.instances.values()
+        if instance.state is READY and instance.model.queue.low
+        if instance.low_slots(state.now) > 0 and instance.interactive_mode(state.now)
+    ]
+
+
+def _active(state: State, instance: Instance) -> tuple[DeviceMode, ...]:
+    return tuple(mode for mode in instance.modes if mode.active(state.now))
+
+
+def _may_begin(state: State, instance: Instance, reserved: set[DeviceMode]) -> bool:
+    """Whether no device of it lacks the turn."""
+    for mode in instance.modes:
+        if (mode.turn is not None or state.now < mode.next_turn_at or mode in reserved) and mode.active(state.now):
+            return False
+    return True
 
 
 def _next(state: State, instance: Instance) -> JobRecord | None:

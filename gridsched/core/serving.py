@@ -18,6 +18,7 @@ from gridsched.core.waiting import hold_devices, leave, leave_for_good, lets_go
 
 DISPATCH = LogEvent.DISPATCH
 DONE = OutcomeKind.DONE
+INTERACTIVE, BACKGROUND, BATCH = JobClass
 GRANT, END, RETURN = JobMove.GRANT, JobMove.END, JobMove.RETURN
 """Members that every event asks for: looking one up in its enum costs more than the comparison."""
 
@@ -35,7 +36,7 @@ def serve_chats(state: State, model: ModelState) -> None:
     instance = model.instance
     if chats and instance is not None and instance.state is READY:
         free = instance.parallel - len(instance.grants)
-        while free > 0 and chats and (chat := model.queue.due(JobClass.INTERACTIVE)) is not None:
+        while free > 0 and chats and (chat := model.queue.due(INTERACTIVE)) is not None:
             grant(state, instance, chat)
             free -= 1
     hold_devices(state, model)
@@ -50,23 +51,21 @@ def serve_low(state: State, model: ModelState) -> None:
     free = instance.low_slots(now)
     if free <= 0 or instance.interactive_mode(now):
         return
-    while free > 0 and model.queue.low:
+    for _ in range(min(free, model.queue.low)):
         record, rule = _next_low(state, instance)
         grant(state, instance, record, rule=rule)
-        free -= 1
 
 
 def _next_low(state: State, instance: Instance) -> tuple[JobRecord, str | None]:
     """S1, or S5b: a batch job that was starved for long competes as background, once in that time on a device."""
     queue = instance.model.queue
-    background, batch = queue.due(JobClass.BACKGROUND), queue.due(JobClass.BATCH)
+    background, batch = queue.due(BACKGROUND), queue.due(BATCH)
     if background is None or batch is None:
         record = background or batch
         assert record is not None, "serve_low asks only while low work waits"  # noqa: S101 - narrows for mypy
         return record, None
-    if (batch.place, batch.number) < (background.place, background.number) and batch_lift_at(
-        state, batch, instance.modes
-    ) <= state.now:
+    older = batch.place < background.place or (batch.place == background.place and batch.number < background.number)
+    if older and batch_lift_at(state, batch, instance.modes) <= state.now:
         for mode in instance.modes:
             mode.batch_lifted_at = state.now
         return batch, "S5b"
@@ -78,7 +77,11 @@ def batch_lift_at(state: State, batch: JobRecord, modes: tuple[DeviceMode, ...])
     limit_seconds = state.policy.batch_max_starvation_seconds
     if limit_seconds == 0:
         return inf
-    return max([batch.place + limit_seconds, *(mode.batch_lifted_at + limit_seconds for mode in modes)])
+    since = batch.place
+    for mode in modes:
+        if mode.batch_lifted_at > since:
+            since = mode.batch_lifted_at
+    return since + limit_seconds
 
 
 def grant(
