@@ -35,11 +35,10 @@ class Alarms(Generic[K]):
         """The moment of a key, inf for none."""
         return self._moments.get(key, inf)
 
-    def set(self, key: K, at: float) -> None:
+    def set(self, key: K, at: float, now: float) -> None:
         """Another moment takes the place of a key's last one; inf for none."""
         moments = self._moments
-        before = moments.get(key, inf)
-        if before == at:
+        if moments.get(key, inf) == at:
             return
         if self.come:
             self.come.pop(key, None)
@@ -47,6 +46,9 @@ class Alarms(Generic[K]):
             del moments[key]
             return
         moments[key] = at
+        if at <= now:
+            self.come[key] = at
+            return
         heap = self._heap
         heappush(heap, (at, key))
         if len(heap) > SPARE + 4 * len(moments):

@@ -136,12 +136,11 @@ class Instance:
 
     def low_slots(self, now: float) -> int:
         """Slots that low work may take now (S6): what is free, less what is kept for interactive work."""
-        if self.state is not READY:
-            return 0
         free = self.parallel - len(self.grants)
-        if free <= 0:
+        if free <= 0 or self.state is not READY:
             return 0
-        return min(free, self.parallel - self.reserved_slots(now) - self.low)
+        unkept = self.parallel - self.reserved_slots(now) - self.low
+        return unkept if unkept < free else free
 
     def busy(self) -> bool:
         """Whether a step is in flight, for a client or only for the engine."""

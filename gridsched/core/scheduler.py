@@ -200,7 +200,8 @@ class Scheduler:
             touched = state.touched
             state.touched = {}
             self._serve(touched)
-            self._watch_modes()
+            if state.stirred:
+                self._watch_modes()
             self._look_ahead(touched)
             if not state.touched and not state.replan_due:
                 if state.reliefs.come:
@@ -228,7 +229,7 @@ class Scheduler:
         for mode in stirred.values() if len(stirred) == 1 else [each for each in state.modes.values() if each.device in stirred]:
             quiet = not mode.chats_running and not mode.chats_waiting
             in_tail = now < mode.tail_until
-            state.tails.set(mode.device, mode.tail_until if quiet and in_tail else inf)
+            state.tails.set(mode.device, mode.tail_until if quiet and in_tail else inf, now)
             active = in_tail or not quiet
             if active is mode.announced:
                 continue
@@ -240,7 +241,7 @@ class Scheduler:
                 continue
             for model in state.waiting_models.values():
                 if model.instance is not None and mode in model.instance.modes:
-                    state.touch(model)
+                    state.touched[model.name] = model
 
     def _look_ahead(self, touched: dict[ModelName, ModelState]) -> None:
         """Refresh when time could next change something: for the touched models, and on the devices where a mode or a
@@ -257,7 +258,6 @@ class Scheduler:
                 for instance in state.instances_on(device):
                     if instance.model.name not in touched:
                         _refresh(state, instance)
-        state.reliefs.next_at(state.now)
 
     def _remember_deadlines(self) -> None:
         """S9: only jobs that were not granted in the step of their arrival ever wait."""
@@ -565,6 +565,7 @@ def _runs_again(record: JobRecord, outcome: Outcome) -> bool:
 
 def _refresh(state: State, instance: Instance) -> None:
     """When time could next give an instance a relief turn, and change anything that is done about it."""
+    now = state.now
     wake_at = relief_at = inf
     if instance.state is not READY:
         wake_at = instance.release_by
@@ -573,14 +574,14 @@ def _refresh(state: State, instance: Instance) -> None:
             wake_at = _idle_until(instance)
     else:
         relief_at = relief.next_at(state, instance)
-        if not instance.chats and state.now < instance.hot_until < relief_at:
+        if not instance.chats and now < instance.hot_until < relief_at:
             wake_at = instance.hot_until  # The slot that is kept for chats comes free when it cools (S6).
-    if instance.movable_from != inf and state.now < (may_move_at := rebalance.movable_at(instance)) < wake_at:
+    if instance.movable_from != inf and now < (may_move_at := rebalance.movable_at(instance)) < wake_at:
         wake_at = may_move_at
     if instance.settle_by < wake_at:
         wake_at = instance.settle_by
-    state.wakes.set(instance.id, wake_at)
-    state.reliefs.set(instance.id, relief_at)
+    state.wakes.set(instance.id, wake_at, now)
+    state.reliefs.set(instance.id, relief_at, now)
 
 
 def _idle_until(instance: Instance) -> float:

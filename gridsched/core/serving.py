@@ -48,9 +48,9 @@ def serve_low(state: State, model: ModelState) -> None:
     if instance is None or instance.state is not READY:
         return
     now = state.now
-    free = instance.low_slots(now)
-    if free <= 0 or instance.interactive_mode(now):
+    if instance.interactive_mode(now):
         return
+    free = instance.low_slots(now)
     for _ in range(min(free, model.queue.low)):
         record, rule = _next_low(state, instance)
         grant(state, instance, record, rule=rule)

@@ -159,8 +159,8 @@ class State:
         """A process is gone, its memory back and its steps over."""
         del self.instances[instance.id]
         self.spanning.discard(instance.id)
-        self.wakes.set(instance.id, inf)
-        self.reliefs.set(instance.id, inf)
+        self.wakes.set(instance.id, inf, self.now)
+        self.reliefs.set(instance.id, inf, self.now)
 
     def mode_of(self, device: DeviceName) -> DeviceMode:
         """The mode of a device, from its first use on."""
