@@ -11,6 +11,7 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
+from gridsched.core import ahead
 from gridsched.core.errors import InvariantViolation
 from gridsched.core.families import qualifying
 from gridsched.core.ids import InstanceId, JobId
@@ -343,6 +344,18 @@ def inv_20_errands(state: State) -> None:
             broken(state, 20, f"{name} is pinned and down, and nobody brings it back")
 
 
+def inv_21_moments_are_right(state: State) -> None:
+    """S7: what is remembered of when time changes something is what would be found now."""
+    for item in state.instances.values():
+        if (state.wakes.at(item.id), state.reliefs.at(item.id)) != ahead.moments(state, item):
+            broken(state, 21, f"instance {item.id} is looked at at the wrong time", instance=item.id)
+        if (len(item.modes) > 1) is not (item.id in state.spanning):
+            broken(state, 21, f"instance {item.id} is counted among the wrong ones", instance=item.id)
+    for mode in state.modes.values():
+        if state.tails.at(mode.device) != ahead.tail_at(mode, state.now):
+            broken(state, 21, f"{mode.device} is looked at at the wrong time")
+
+
 INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_1_no_stop_with_steps_in_flight,
     inv_2_slots,
@@ -364,5 +377,6 @@ INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_18_the_armed_moment_lies_ahead,
     inv_19_leases,
     inv_20_errands,
+    inv_21_moments_are_right,
 )
 """In the order of their numbers."""

@@ -10,7 +10,6 @@ from math import inf
 from gridsched.core import admission, lifecycle
 from gridsched.core.commands import AnswerRequest, LogEvent, Rejection, RejectionCode
 from gridsched.core.events import LeaseAsked, LeaseReleased
-from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Obstacle, Purpose

@@ -99,5 +99,5 @@ def _give_turn(state: State, instance: Instance, modes: tuple[DeviceMode, ...]) 
         turn.outstanding += 1
         state.keys.relieved(record.job.key)
         grant(state, instance, record, turn, "S5")
-    state.turned.update(mode.device for mode in modes)
+    state.turned.update((mode.device, mode) for mode in modes)
     state.say_of_instance(LogEvent.RELIEF, instance, "S5", turn="begins", steps=turn.steps)

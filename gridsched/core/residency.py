@@ -140,7 +140,7 @@ class Instance:
         if free <= 0 or self.state is not READY:
             return 0
         unkept = self.parallel - self.reserved_slots(now) - self.low
-        return unkept if unkept < free else free
+        return min(free, unkept)
 
     def busy(self) -> bool:
         """Whether a step is in flight, for a client or only for the engine."""

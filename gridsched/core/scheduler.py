@@ -5,8 +5,9 @@ ground has changed, serve the queues that were touched, give relief, say when to
 or a socket; time arrives as an argument and never runs backwards. The file is long because each kind of event is heard
 here; what is done about it belongs to the modules of the rules.
 
-What one event costs: a look at the queue of the model that it is about, and one at each device and instance. All
-waiting jobs are never walked, and planning runs only where some job needs a load.
+What one event costs: a look at the queue of the model that it is about and at its instance, and at those that share a
+device whose mode or turn changes. All waiting jobs are never walked, and planning runs only where some job needs a
+load.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from math import inf
 from gridsched.core import (
     aborts,
     admission,
+    ahead,
     errands,
     families,
     growth,
@@ -65,7 +67,7 @@ from gridsched.core.invariants import check
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
 from gridsched.core.queues import JobRecord
-from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
+from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.snapshot import Explanation, Jobs, Snapshot, WaitingView
 from gridsched.core.state import State
 from gridsched.core.transitions import SERVER_MOVES, JobMove, JobState, ServerMove, moved
@@ -226,16 +228,16 @@ class Scheduler:
         state = self._state
         now = state.now
         stirred, state.stirred = state.stirred, {}
-        for mode in stirred.values() if len(stirred) == 1 else [each for each in state.modes.values() if each.device in stirred]:
-            quiet = not mode.chats_running and not mode.chats_waiting
-            in_tail = now < mode.tail_until
-            state.tails.set(mode.device, mode.tail_until if quiet and in_tail else inf, now)
-            active = in_tail or not quiet
+        if len(stirred) > 1:  # always in the order of the devices
+            stirred = {device: mode for device, mode in state.modes.items() if device in stirred}
+        for mode in stirred.values():
+            state.tails.set(mode.device, ahead.tail_at(mode, now), now)
+            active = mode.active(now)
             if active is mode.announced:
                 continue
             mode.announce(active, now)
             state.say_of_device(LogEvent.MODE, mode.device, "S4", interactive=active)
-            state.turned.add(mode.device)
+            state.turned[mode.device] = mode
             state.replan_due = state.replan_due or state.low_plans_matter or bool(state.groups)
             if active:
                 continue
@@ -244,20 +246,20 @@ class Scheduler:
                     state.touched[model.name] = model
 
     def _look_ahead(self, touched: dict[ModelName, ModelState]) -> None:
-        """Refresh when time could next change something: for the touched models, and on the devices where a mode or a
-        turn changed."""
+        """Have an eye on when time could next change something: for the touched models, and on the devices where a mode
+        or a turn has changed."""
         state = self._state
         for model in touched.values():
             if model.instance is not None:
-                _refresh(state, model.instance)
+                ahead.look(state, model.instance)
             for instance in model.leaving:
-                _refresh(state, instance)
+                ahead.look(state, instance)
         if state.turned:
-            turned, state.turned = state.turned, set()
+            turned, state.turned = state.turned, {}
             for device in turned:
                 for instance in state.instances_on(device):
                     if instance.model.name not in touched:
-                        _refresh(state, instance)
+                        ahead.look(state, instance)
 
     def _remember_deadlines(self) -> None:
         """S9: only jobs that were not granted in the step of their arrival ever wait."""
@@ -299,7 +301,7 @@ class Scheduler:
                 serving.give_up_slots(state, instance)
             if instance.release_by <= now:
                 lifecycle.give_up_for_lost(state, instance)
-            if _idle_until(instance) <= now:
+            if ahead.idle_until(instance) <= now:
                 lifecycle.stop(state, instance, "R6", "idle")
             elif rebalance.movable_at(instance) <= now:
                 state.replan_due = True
@@ -561,35 +563,3 @@ def _runs_again(record: JobRecord, outcome: Outcome) -> bool:
         record.ran_again = True
         return True
     return outcome.kind is OutcomeKind.ABORTED
-
-
-def _refresh(state: State, instance: Instance) -> None:
-    """When time could next give an instance a relief turn, and change anything that is done about it."""
-    now = state.now
-    wake_at = relief_at = inf
-    if instance.state is not READY:
-        wake_at = instance.release_by
-    elif not instance.model.queue.low:
-        if instance.model.spec.idle_ttl_seconds is not None or instance.ttl_seconds is not None:
-            wake_at = _idle_until(instance)
-    else:
-        relief_at = relief.next_at(state, instance)
-        if not instance.chats and now < instance.hot_until < relief_at:
-            wake_at = instance.hot_until  # The slot that is kept for chats comes free when it cools (S6).
-    if instance.movable_from != inf and now < (may_move_at := rebalance.movable_at(instance)) < wake_at:
-        wake_at = may_move_at
-    if instance.settle_by < wake_at:
-        wake_at = instance.settle_by
-    state.wakes.set(instance.id, wake_at, now)
-    state.reliefs.set(instance.id, relief_at, now)
-
-
-def _idle_until(instance: Instance) -> float:
-    """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never.
-    What the last job of it asked for goes before what is configured."""
-    ttl_seconds = instance.ttl_seconds or instance.model.spec.idle_ttl_seconds
-    if not ttl_seconds or instance.model.pinned or instance.state is not READY:
-        return inf
-    if instance.grants or instance.model.queue.count:
-        return inf
-    return instance.last_used_at + ttl_seconds

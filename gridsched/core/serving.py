@@ -79,8 +79,7 @@ def batch_lift_at(state: State, batch: JobRecord, modes: tuple[DeviceMode, ...])
         return inf
     since = batch.place
     for mode in modes:
-        if mode.batch_lifted_at > since:
-            since = mode.batch_lifted_at
+        since = max(since, mode.batch_lifted_at)
     return since + limit_seconds
 
 
@@ -215,7 +214,7 @@ def free_slot(state: State, entry: GrantRecord) -> None:
         seconds = entry.turn.seconds(state.now)
         instance.model.pace.note_turn(seconds)
         state.say_of_instance(LogEvent.RELIEF, instance, "S5a", turn="over", seconds=round(seconds, 3))
-        state.turned.update(mode.device for mode in entry.turn.modes)
+        state.turned.update((mode.device, mode) for mode in entry.turn.modes)
     state.touch(instance.model)
     if not instance.grants:
         lifecycle.became_idle(state, instance)

@@ -38,11 +38,12 @@ class State:
     `waiting_models` are the models that some job waits for, `errands` those with an errand, `pins` the pinned ones in
     the order of the configuration (R7), `leases` the devices that are not ours to use (R8); `families` is what a job
     may name beside a model, and `groups` are the waiting jobs that named one (R10). `touched` are the models whose
-    slots or queue changed in this step, `entered` the jobs that came to wait in it; `turns_changed` says that a mode
-    or a turn did, which all instances of the device look ahead by. `unplaced`, `watched` and `plan_wake_at` come from
-    the last planning: whether a job waits for a load, whose changes could alter its plan, and when time alone could;
-    `low_plans_matter`, that one of them is low and no low load is under way, so that a change of mode could alter
-    it. `pressed` are the devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
+    slots or queue changed in this step, `entered` the jobs that came to wait in it, `stirred` the devices whose chats
+    were counted anew, `turned` those whose mode or turn changed, which all instances there look ahead by. `wakes` and
+    `reliefs`, by instance, and `tails`, by device, are when time alone could change something (`ahead`); `spanning` are
+    the instances on several devices. `unplaced`, `watched` and `plan_wake_at` come from the last planning: whether a
+    job waits for a load, whose changes could alter its plan, and when time alone could; `low_plans_matter`, that one
+    of them is low and no low load is under way, so that a change of mode could alter it. `pressed` are the devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
     those of late (R4a). `moving` are the models with a successor, `movable` says that one may be moved some day,
     `move_waits` that one only waits for a device to say that its memory is free (R9).
     """
@@ -85,7 +86,7 @@ class State:
         self.touched: dict[ModelName, ModelState] = {}
         self.entered: list[JobRecord] = []
         self.replan_due = False
-        self.turned: set[DeviceName] = set()
+        self.turned: dict[DeviceName, DeviceMode] = {}
         self.stirred: dict[DeviceName, DeviceMode] = {}
         self.tails: Alarms[DeviceName] = Alarms()
         self.wakes: Alarms[InstanceId] = Alarms()

@@ -155,6 +155,11 @@ def pin_forgotten(state: State) -> None:
     state.models[ModelName("down")] = ModelState(model("down", option(1), pinned=True))
 
 
+def moment_forgotten(state: State) -> None:
+    """INV-21."""
+    parts(state)[0].settle_by = state.now + 1.0
+
+
 BUGS: tuple[Callable[[State], None], ...] = (
     stopped_with_steps,
     slots_miscounted,
@@ -176,6 +181,7 @@ BUGS: tuple[Callable[[State], None], ...] = (
     timer_left_behind,
     leased_device_used,
     pin_forgotten,
+    moment_forgotten,
 )
 
 
