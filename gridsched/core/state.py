@@ -43,9 +43,10 @@ class State:
     `reliefs`, by instance, and `tails`, by device, are when time alone could change something (`ahead`); `spanning` are
     the instances on several devices. `unplaced`, `watched` and `plan_wake_at` come from the last planning: whether a
     job waits for a load, whose changes could alter its plan, and when time alone could; `low_plans_matter`, that one
-    of them is low and no low load is under way, so that a change of mode could alter it. `pressed` are the devices under pressure, `pictures` what each held when it last was not (R6a). `loads` are
-    those of late (R4a). `moving` are the models with a successor, `movable` says that one may be moved some day,
-    `move_waits` that one only waits for a device to say that its memory is free (R9).
+    of them is low and no low load is under way, so that a change of mode could alter it. `pressed` are the devices
+    under pressure, `pictures` what each held when it last was not (R6a). `loads` are those of late (R4a). `moving` are
+    the models with a successor, `movable` says that one may be moved some day, `move_waits` that one only waits for a
+    device to say that its memory is free (R9).
     """
 
     __slots__ = (
