@@ -5,7 +5,7 @@ Raises InvariantViolation with the story of what it concerns. INV-1 and INV-3 ar
 made, in `lifecycle.stop` and `Ledger.reserve`.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from math import inf
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 from gridsched.core import ahead
 from gridsched.core.errors import InvariantViolation
 from gridsched.core.families import qualifying
-from gridsched.core.ids import InstanceId, JobId
+from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.keys import Lines
 from gridsched.core.placement import Plan
-from gridsched.core.queues import CLASSES
+from gridsched.core.queues import CLASSES, ModelQueue
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import JobState, LeaseState
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the door imports the checks
     from gridsched.core.scheduler import Scheduler
 
 HERE = (InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING)
+TOLD = (InstanceState.STOPPING, InstanceState.STOPPED)
 
 
 def check(scheduler: "Scheduler") -> None:
@@ -46,8 +47,7 @@ def broken(
 def inv_1_no_stop_with_steps_in_flight(state: State) -> None:
     """R2: a process that was told to stop has no step in flight, unless it was dead before or a person forced it."""
     for item in state.instances.values():
-        told = item.state in (InstanceState.STOPPING, InstanceState.STOPPED)
-        if told and item.grants and not (item.exited or item.forced):
+        if item.grants and item.state in TOLD and not (item.exited or item.forced):
             broken(state, 1, f"instance {item.id} stops with {len(item.grants)} steps in flight", instance=item.id)
 
 
@@ -56,8 +56,12 @@ def inv_2_slots(state: State) -> None:
     outstanding = 0
     for item in state.instances.values():
         outstanding += len(item.grants)
-        chats = sum(1 for entry in item.grants.values() if entry.record.chat and not entry.over)
-        low = sum(1 for entry in item.grants.values() if not entry.record.chat)
+        chats = low = 0
+        for entry in item.grants.values():
+            if not entry.record.chat:
+                low += 1
+            elif not entry.over:
+                chats += 1
         if len(item.grants) > item.option.parallel or (chats, low) != (item.chats, item.low):
             broken(state, 2, f"instance {item.id}: {len(item.grants)} steps, counted {chats}+{low}", instance=item.id)
     for entry in state.grants.values():
@@ -73,21 +77,24 @@ def inv_3_ledger_mirrors_instances(state: State) -> None:
     """L1: each instance reserves on exactly its devices until its memory is back, and nobody else reserves; the sums
     that are kept are right."""
     for name, book in state.ledger.books.items():
-        pages = book.reservations.values()
-        going = sum(item.bytes for item in pages if item.going and not item.lost)
-        lost = sum(item.bytes for item in pages if item.lost)
+        reserved = going = lost = 0
+        for instance_id, page in book.reservations.items():
+            reserved += page.bytes
+            if page.lost:
+                lost += page.bytes
+            elif page.going:
+                going += page.bytes
+            holder = state.instances.get(instance_id)
+            if holder is None or holder.released:
+                broken(state, 3, f"{name} holds memory for instance {instance_id}, which is gone")
         usable = book.spec.total_bytes - book.spec.headroom_bytes
-        free = usable - book.external_bytes - sum(item.bytes for item in pages)
+        free = usable - book.external_bytes - reserved
         if (going, lost, usable, free) != (book.going_bytes, book.lost_bytes, book.usable_bytes, book.free_bytes):
             broken(state, 3, f"the sums of {name} are not what it holds")
-        for instance_id in book.reservations:
-            item = state.instances.get(instance_id)
-            if item is None or item.released:
-                broken(state, 3, f"{name} holds memory for instance {instance_id}, which is gone")
     for item in state.instances.values():
-        for device in item.devices:
-            page = state.ledger.books.get(device)
-            if not item.released and (page is None or item.id not in page.reservations):
+        for device in item.devices if not item.released else ():
+            held = state.ledger.books.get(device)
+            if held is None or item.id not in held.reservations:
                 broken(state, 3, f"instance {item.id} holds nothing on {device}", instance=item.id)
 
 
@@ -100,51 +107,57 @@ def inv_4_single_flight(state: State) -> None:
         if item.state is not InstanceState.STARTING or old is None or old.state is not InstanceState.READY:
             broken(state, 4, f"instance {item.id} is to take the place of none that serves", instance=item.id)
     moves = {item.id for item in moving}
-    here = Counter(
-        item.model.spec.name for item in state.instances.values() if item.state in HERE and item.id not in moves
-    )
-    for name, count in here.items():
-        if count > 1:
-            broken(state, 4, f"{name} has {count} instances")
+    here: set[ModelName] = set()
+    for item in state.instances.values():
+        if item.state not in HERE or item.id in moves:
+            continue
+        name = item.model.name
+        if name in here:
+            broken(state, 4, f"{name} has two instances", instance=item.id)
+        here.add(name)
     for name, model in state.models.items():
-        if (model.instance is not None) != (here[name] == 1):
+        if (model.instance is not None) != (name in here):
             broken(state, 4, f"{name} is not said to have the instance that it has")
 
 
 def inv_5_every_job_is_in_one_place(state: State) -> None:
     """Every living job waits in exactly one queue or has exactly one grant; all counts of jobs agree."""
-    waiting: Counter[JobClass] = Counter()
-    seen: set[JobId] = set()
-    for model in state.models.values():
+    queued: set[JobId] = set()
+    waiting, running = [0, 0, 0], [0, 0, 0]
+    for name, model in state.models.items():
         queue = model.queue
-        for each in CLASSES:
-            waiting[each] += len(queue.by_class[each])
-        for record in queue:
-            if record.state is not JobState.WAITING or record.job.id in seen or record.job.id not in state.jobs:
-                broken(state, 5, f"job {record.job.id} is queued and {record.state.name}", job=record.job.id)
-            seen.add(record.job.id)
-        lengths = (
-            len(queue.chats) + len(queue.background) + len(queue.batch),
-            len(queue.background) + len(queue.batch),
-        )
-        if lengths != (queue.count, queue.low) or (queue.count > 0) != (model.spec.name in state.waiting_models):
-            broken(state, 5, f"the counts of {model.spec.name}'s queue are wrong")
+        lengths = [len(jobs) for jobs in queue.by_class]
+        count = sum(lengths)
+        if (count, count - lengths[0]) != (queue.count, queue.low) or (count > 0) != (name in state.waiting_models):
+            broken(state, 5, f"the counts of {name}'s queue are wrong")
+        if count:
+            waiting = [one + more for one, more in zip(waiting, lengths, strict=True)]
+            _see_queued(state, queue, queued)
     for job_id, record in state.jobs.items():
-        running = record.grant_id in state.grants
-        if running == (job_id in seen) or running != (record.state is JobState.RUNNING):
-            broken(state, 5, f"job {job_id} is {record.state.name}, running: {running}", job=job_id)
-    for each in CLASSES:
-        running_count = sum(
-            1 for entry in state.grants.values() if entry.record.job.job_class is each and not entry.over
-        )
-        if (waiting[each], running_count) != (state.counts[each].waiting, state.counts[each].running):
+        runs = record.grant_id in state.grants
+        if runs == (job_id in queued) or runs != (record.state is JobState.RUNNING):
+            broken(state, 5, f"job {job_id} is {record.state.name}, running: {runs}", job=job_id)
+    for entry in state.grants.values():
+        if not entry.over:
+            running[entry.record.job.job_class] += 1
+    for each, kept in zip(CLASSES, state.counts, strict=True):
+        if (waiting[each], running[each]) != (kept.waiting, kept.running):
             broken(state, 5, f"the counts of {each.label} are wrong")
+
+
+def _see_queued(state: State, queue: ModelQueue, queued: set[JobId]) -> None:
+    """Add a queue's jobs to those seen in the others."""
+    for record in queue:
+        job_id = record.job.id
+        if record.state is not JobState.WAITING or job_id in queued or job_id not in state.jobs:
+            broken(state, 5, f"job {job_id} is queued and {record.state.name}", job=job_id)
+        queued.add(job_id)
 
 
 def inv_6_modes_count_chats(state: State) -> None:
     """S4: each device counts exactly the chats that run on it and the models whose chats hold it."""
-    running: Counter[str] = Counter()
-    holding: Counter[str] = Counter()
+    running: defaultdict[DeviceName, int] = defaultdict(int)
+    holding: defaultdict[DeviceName, int] = defaultdict(int)
     for item in state.instances.values():
         for mode in item.modes:
             running[mode.device] += item.chats
@@ -176,11 +189,10 @@ def inv_7_no_low_step_begins_under_a_chat(state: State) -> None:
 def inv_8_queues_are_in_order(state: State) -> None:
     """S2: within a class and model the places ascend; so do they, and the turns, within a key where keys take turns."""
     for model in state.waiting_models.values():
-        for each in CLASSES:
-            places = [record.rank for record in model.queue.by_class[each].values()]
-            if places != sorted(places):
+        for each, queue in zip(CLASSES, model.queue.by_class, strict=True):
+            if len(queue) > 1 and any(one.rank > other.rank for one, other in pairwise(queue.values())):
                 broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of order")
-            if model.queue.lines is not None and not _in_turn(model.queue.lines[each], len(places)):
+            if model.queue.lines is not None and not _in_turn(model.queue.lines[each], len(queue)):
                 broken(state, 8, f"{each.label} jobs of {model.spec.name} are out of turn")
 
 
@@ -207,15 +219,19 @@ def inv_9_nobody_waits_for_nothing(state: State) -> None:
 
 def inv_10_turns(state: State) -> None:
     """S5: a device has at most one turn, no longer than allowed, and a turn ends with its last step."""
-    outstanding = Counter(id(entry.turn) for entry in state.grants.values() if entry.turn is not None)
+    outstanding: defaultdict[int, int] = defaultdict(int)
+    for entry in state.grants.values():
+        if entry.turn is not None:
+            outstanding[id(entry.turn)] += 1
+    turns = set()
     for mode in state.modes.values():
         turn = mode.turn
         if turn is None:
             continue
+        turns.add(id(turn))
         if outstanding[id(turn)] != turn.outstanding or not turn.outstanding:
             broken(state, 10, f"the turn on {mode.device} counts wrong", instance=turn.instance_id)
-    turns = {id(mode.turn) for mode in state.modes.values() if mode.turn is not None}
-    if set(outstanding) - turns:
+    if outstanding.keys() - turns:
         broken(state, 10, "a relief step runs in no device's turn")
 
 
