@@ -109,7 +109,7 @@ class Cards:
             self.moments.post(DeviceRead(card.name, card.total, used, self._held(card.name)), lag=False)
 
     def _held(self, name: DeviceName) -> tuple[tuple[InstanceId, int], ...]:
-        return tuple((holder, held[name]) for holder, held in self.holders.items() if name in held)
+        return tuple([(holder, held[name]) for holder, held in self.holders.items() if name in held])
 
     # --- faults -------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from sim.processes import Process, Processes
 from sim.workload import Client, Scenario, chance, generator
 
 OK = 200
+DONE = Outcome(OutcomeKind.DONE, status=OK)
 GONE = Outcome(OutcomeKind.CLIENT_GONE, status=499, answered=False)
 ABORTED = Outcome(OutcomeKind.ABORTED, answered=False)
 CROWDING = 0.2  # each step beside another takes so much longer
@@ -209,8 +210,9 @@ class Clients:
             self._stall_later(process, seat, grant)
             return
         process.running.pop(grant.id, None)
-        outcome = Outcome(OutcomeKind.DONE, status=self.faults.status())
-        self._end(seat, grant, outcome, over=grant.step == grant.steps or outcome.status != OK)
+        status = self.faults.status()
+        outcome = DONE if status == OK else Outcome(OutcomeKind.DONE, status=status)
+        self._end(seat, grant, outcome, over=grant.step == grant.steps or status != OK)
 
     def _cut(self, process: Process, seat: Seat, grant: Grant) -> None:
         """The engine closes the connection without an answer, and lives on."""

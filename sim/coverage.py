@@ -31,6 +31,7 @@ from gridsched.core.events import (
     UnloadAsked,
 )
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName
+from gridsched.core.job import OutcomeKind
 from sim.checkers.book import Book
 
 Table = Mapping[Enum, Mapping[Enum, Enum]]
@@ -96,10 +97,9 @@ class Coverage:
     def saw(self, event: Event, commands: tuple[Command, ...], now: float) -> None:
         """One step has been made."""
         del now
-        kind = type(event)
-        state = self._states.get(kind)
+        state = self._states.get(type(event))
         if state is not None:
-            self.met[f"{kind.__name__} {state(event)}"] += 1
+            self.met[f"{type(event).__name__} {state(event)}"] += 1
         for command in commands:
             if type(command) is Log:
                 self.met[command.event._value_] += 1
@@ -145,7 +145,7 @@ class Coverage:
         return "waiting" if note.grant is None else "granted"
 
     def _of_step(self, event: StepEnded) -> str:
-        return "aborted" if event.outcome.kind.value == "aborted" else self._of_grant(event.grant_id)
+        return "aborted" if event.outcome.kind is OutcomeKind.ABORTED else self._of_grant(event.grant_id)
 
     def _of_grant(self, grant_id: GrantId) -> str:
         grant = self._book.grants.get(grant_id)

@@ -74,8 +74,7 @@ class FaultPlan:
 
     def leaves_after(self) -> float | None:
         """How long a client's patience lasts, None for as long as it takes."""
-        rng = self._rngs["leave"]
-        return rng.expovariate(1 / 4.0) if self._chance("leave", 0.15) else None
+        return self._rngs["leave"].expovariate(1 / 4.0) if self._chance("leave", 0.15) else None
 
     def leaves_on_grant(self) -> bool:
         """Whether the client is gone when its grant arrives."""
@@ -150,6 +149,7 @@ class FaultPlan:
         return self._rngs[kind]
 
     def _chance(self, kind: str, share: float) -> bool:
-        happens = kind in self._on and chance(self._rngs[kind], share)
-        self.counts[kind] += happens
-        return happens
+        if kind not in self._on or not chance(self._rngs[kind], share):
+            return False
+        self.counts[kind] += 1
+        return True

@@ -4,7 +4,6 @@ Owns the processes. Each imports the package anew (spawn), so that a run is the 
 process. An interrupt ends them all; what was reported until then stands.
 """
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -18,7 +17,6 @@ from sim.faults import KINDS
 from sim.run import Report, run_seed, shrink
 
 SEEDS_AT_ONCE = 4  # a run takes a fraction of a second, and asking for the next one should cost nothing
-COLLECT_EVERY = 200_000  # objects; the young generation of a run is garbage by counting references alone
 
 
 def run_all(seeds: Sequence[int], events: int, *, shrinking: bool = False) -> Iterator[Report]:
@@ -33,9 +31,8 @@ def run_all(seeds: Sequence[int], events: int, *, shrinking: bool = False) -> It
 
 
 def _begin() -> None:
-    """Leave an interrupt to the parent, and collect garbage seldom."""
+    """Leave an interrupt to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(COLLECT_EVERY)
 
 
 def _run_one(seed: int, *, events: int, shrinking: bool) -> Report:

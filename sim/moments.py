@@ -28,7 +28,6 @@ class Moments:
         self._heap: list[tuple[float, int, Act]] = []
         self._inbox: deque[Event] = deque()
         self._made = 0
-        self._over = False
 
     def later(self, seconds: float, act: Act) -> None:
         """Do something in some seconds; things of one moment are done in the order in which they were asked for."""
@@ -43,19 +42,17 @@ class Moments:
     def post(self, event: Event, *, lag: bool = True) -> None:
         """Put an event into the inbox."""
         self._inbox.append(event)
-        late = lag and self._lag.random() < LATE_SHARE
-        self.later(self._lag.random() * LATE_SECONDS if late else 0.0, self._hear)
-
-    def end(self) -> None:
-        """Let no more time pass, now or later."""
-        self._over = True
+        random = self._lag.random
+        when = self.now + random() * LATE_SECONDS if lag and random() < LATE_SHARE else self.now
+        self._made += 1
+        heapq.heappush(self._heap, (when, self._made, self._hear))
 
     def _hear(self) -> None:
         self._deliver(self._inbox.popleft())
 
     def play(self, done: Callable[[], bool]) -> None:
-        """Let time pass until there is nothing more, or `done` says so, or it was to end for good."""
+        """Let time pass until there is nothing more, or `done` says so."""
         heap, pop = self._heap, heapq.heappop
-        while heap and not self._over and not done():
+        while heap and not done():
             self.now, _, act = pop(heap)
             act()

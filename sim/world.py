@@ -60,15 +60,9 @@ class Watcher(Protocol):
 
 
 class World:
-    """One run. `watchers` see every step, in order; the run ends before its time when `stop_early` says so."""
+    """One run. `watchers` see every step, in order; one that raises ends it."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        scheduler: Steps,
-        watchers: Iterable[Watcher] = (),
-        stop_early: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, scenario: Scenario, scheduler: Steps, watchers: Iterable[Watcher] = ()) -> None:
         self.scenario = scenario
         self.faults = FaultPlan(scenario)
         self.steps = 0
@@ -79,7 +73,6 @@ class World:
         self.persons = Persons(scenario, self.moments)
         self._decide = scheduler.step
         self._saw = tuple(watcher.saw for watcher in watchers)
-        self._stop_early = stop_early
         self._timer = 0
         self._models = scenario.models
         self._carrying: dict[type, Callable[..., object]] = {
@@ -188,8 +181,6 @@ class World:
             carry_out = carrying.get(type(command))
             if carry_out is not None:
                 carry_out(command)
-        if self._stop_early():
-            self.moments.end()
 
     def _arm(self, command: ArmTimer) -> None:
         self._timer += 1

@@ -33,7 +33,8 @@ class Watch:
         self.book = Book()
         self.found: list[Violation] = []
         self._checkers = [family(self.book, self.found) for family in FAMILIES]
-        self._hears = _by_type(one.hears() for one in self._checkers)
+        # The book knows an event before it is judged.
+        self._hears = _by_type((self.book.hearing, *(one.hears() for one in self._checkers)))
         # Each command is judged before the book notes it.
         self._takes = _by_type((*(one.judges() for one in self._checkers), self.book.noting))
         self._settled = [one.settled for one in self._checkers if type(one).settled is not Checker.settled]
@@ -41,13 +42,13 @@ class Watch:
 
     def saw(self, event: Event, commands: tuple[Command, ...], now: float) -> None:
         """One step has been made."""
-        book = self.book
+        book, takes = self.book, self._takes
         self._digest.add(event, commands, now)
-        book.hear(event, now)
+        book.turn_to(now)
         for hear in self._hears.get(type(event), ()):
             hear(event)
         for command in commands:
-            for take in self._takes.get(type(command), ()):
+            for take in takes.get(type(command), ()):
                 take(command)
         waits = [(name, line, book.open_instance(name)) for name, line in book.lines.items()] if book.lines else []
         for settle in self._settled:

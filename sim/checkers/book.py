@@ -26,7 +26,6 @@ from gridsched.core.events import (
     DeviceRead,
     DevicesChanged,
     DrainBegan,
-    Event,
     FailureCause,
     FamiliesChanged,
     GrantReturned,
@@ -57,11 +56,12 @@ DONE, ENGINE_DIED, STALLED = OutcomeKind.DONE, OutcomeKind.ENGINE_DIED, OutcomeK
 
 
 class Book(Facts):
-    """Hears every event and notes every command: `noting` says by which method, for whoever hands them on."""
+    """Hears every event and notes every command: `hearing` and `noting` say by which method, for whoever hands them on
+    after the time has been set with `turn_to`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._hearing: dict[type, Callable[..., None]] = {
+        self.hearing: dict[type, Callable[..., None]] = {
             JobSubmitted: self._submitted,
             JobAbandoned: self._abandoned,
             GrantReturned: self._returned,
@@ -98,15 +98,12 @@ class Book(Facts):
             ArmTimer: self._note_timer,
         }
 
-    def hear(self, event: Event, now: float) -> None:
-        """Note what has happened outside."""
+    def turn_to(self, now: float) -> None:
+        """The next step begins."""
         self.now = now
         self.step += 1
         if self.leases:
             self._end_leases()
-        hearing = self._hearing.get(type(event))
-        if hearing is not None:
-            hearing(event)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -114,8 +111,9 @@ class Book(Facts):
         job = event.job
         low = job.job_class is not JobClass.INTERACTIVE
         note = JobNote(job, self.now, self.now, low, job.job_class, job.model)
-        note.ahead = self.steps_of_key[low, job.key]
-        self.steps_of_key[low, job.key] += job.steps
+        key = low, job.key
+        note.ahead = self.steps_of_key[key]
+        self.steps_of_key[key] = note.ahead + job.steps
         self.jobs[job.id] = note
         self.chats += not low
         self.unserved[job.job_class] += 1
@@ -142,7 +140,8 @@ class Book(Facts):
         self._end_step(event.grant_id, event.outcome.kind, settled=event.settled)
 
     def _job_ended(self, event: JobEnded) -> None:
-        self._end_step(event.grant_id, event.outcome.kind, settled=event.settled, over=event.outcome.kind.value)
+        kind = event.outcome.kind
+        self._end_step(event.grant_id, kind, settled=event.settled, over=kind._value_)
 
     def _answer_began(self, event: AnswerBegan) -> None:
         grant = self.grants.get(event.grant_id)
@@ -217,11 +216,9 @@ class Book(Facts):
         self.steps_of_key[note.low, note.job.key] -= note.job.steps
         if note.first_granted_at is None:
             self.unserved[note.job_class] -= 1
-        if note.grant is None and job_id in (line := self.lines.get(note.model, Line())).jobs:
-            del line.jobs[job_id]
-            line.chats -= not note.low
-            if not line.jobs:
-                del self.lines[note.model]
+        line = self.lines.get(note.model)
+        if line is not None and job_id in line.jobs:
+            self._leave(note)
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -267,18 +264,21 @@ class Book(Facts):
             one.probed_at = self.now
 
     def _read(self, read: DeviceRead) -> None:
-        self.readings[read.device] = read
-        self.read_at[read.device] = self.now
+        device = read.device
+        self.readings[device] = read
+        self.read_at[device] = self.now
         self.version += 1
         held = dict(read.held)
         for one in self.instances.values():
-            if read.device in one.devices:
-                if one.id in held:
-                    one.held[read.device] = held[one.id]
-                    one.peak[read.device] = max(one.peak.get(read.device, 0), held[one.id])
-                    one.unread.discard(read.device)
-                else:
-                    one.unread.add(read.device)
+            if device in one.devices:
+                size = held.get(one.id)
+                if size is None:
+                    one.unread.add(device)
+                    continue
+                one.held[device] = size
+                one.unread.discard(device)
+                if size > one.peak.get(device, 0):
+                    one.peak[device] = size
 
     # --- configuration and persons ------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Book(Facts):
             self.unserved[job.job_class] -= 1
 
     def _note_rejection(self, command: RejectJob) -> None:
-        self._close(command.job_id, command.rejection.code.value)
+        self._close(command.job_id, command.rejection.code._value_)
 
     def _note_start(self, command: StartInstance) -> None:
         notes = list(self.wanting(command.model))

@@ -140,7 +140,9 @@ class Facts:
     def open_instance(self, model: ModelName) -> InstanceNote | None:
         """A ready process of a model that nobody has a reason to spare."""
         for one in self.of_model.get(model, ()):
-            if one.state == "ready" and not self.condemned(one) and not self.retires(one):
+            if one.state != "ready" or ((one.suspect or one.over) and self.condemned(one)):
+                continue
+            if not (self.wishes or self.leases) or not self.retires(one):
                 return one
         return None
 

@@ -10,6 +10,14 @@ from sim.checkers.checker import Checker, Violation, Waits
 from sim.checkers.facts import Facts
 from sim.checkers.notes import JobNote
 
+SEEN_OUTSIDE = (  # reasons that a stranger can judge; all others are believed
+    RejectionCode.NOT_RESIDENT,
+    RejectionCode.DRAINING,
+    RejectionCode.UPSTREAM_ERROR,
+    RejectionCode.MODEL_NOT_FOUND,
+    RejectionCode.MODEL_NOT_SUPPORTED,
+    RejectionCode.MODEL_FAILED,
+)
 SLACK_SECONDS = 0.01  # a timer may ring while other news of the same moment are being heard
 
 
@@ -19,6 +27,7 @@ class Jobs(Checker):
     def __init__(self, book: Facts, found: list[Violation]) -> None:
         super().__init__(book, found)
         self._limits: list[tuple[float, JobId]] = []
+        self._came: JobNote | None = None  # with this step
         self._longer = False  # whether a queue may have become longer than it may be
 
     def hears(self) -> Mapping[type, Callable[..., None]]:
@@ -33,7 +42,7 @@ class Jobs(Checker):
         """A job's number is never used twice: that is the world's duty, and trusted here."""
         if event.job.id in self.book.closed:
             self.broken("S7", f"job {event.job.id} is submitted twice")
-        self._remember_limit(self.book.jobs[event.job.id])
+        self._came = self.book.jobs[event.job.id]
         self._longer = True
 
     def _remember_limits(self, event: object) -> None:
@@ -49,27 +58,30 @@ class Jobs(Checker):
             heapq.heappush(self._limits, (note.arrived_at + limit + SLACK_SECONDS, note.job.id))
 
     def _judge_grant(self, command: GrantStep) -> None:
-        self._judge_answer(command.grant.job_id, "granted")
+        job_id = command.grant.job_id
+        note = self.book.jobs.get(job_id)
+        if note is None or note.grant is not None:
+            self._say_answered(job_id, note, "granted")
 
     def _judge_rejection(self, command: RejectJob) -> None:
-        note = self._judge_answer(command.job_id, f"rejected ({command.rejection.code.value})")
+        note = self.book.jobs.get(command.job_id)
+        if note is None or note.grant is not None:
+            self._say_answered(command.job_id, note, f"rejected ({command.rejection.code.value})")
         if note is not None:
             self._judge_reason(note, command)
 
-    def _judge_answer(self, job_id: JobId, what: str) -> JobNote | None:
-        note = self.book.jobs.get(job_id)
-        if note is None:
-            self.broken("S7", f"job {job_id} is {what} although it is over ({self.book.closed.get(job_id, 'unknown')})")
-        elif note.grant is not None:
-            self.broken("S7", f"job {job_id} is {what} although grant {note.grant.id} of it is outstanding")
-        return note
+    def _say_answered(self, job_id: JobId, note: JobNote | None, what: str) -> None:
+        why = f"it is over ({self.book.closed.get(job_id, 'unknown')})"
+        if note is not None and note.grant is not None:
+            why = f"grant {note.grant.id} of it is outstanding"
+        self.broken("S7", f"job {job_id} is {what} although {why}")
 
     def _judge_reason(self, note: JobNote, command: RejectJob) -> None:
-        code, waited = command.rejection.code, self.book.now - note.arrived_at
-        if not self._holds(note, code):
+        code = command.rejection.code
+        if code in SEEN_OUTSIDE and not self._holds(note, code):
             self.broken("L7", f"job {note.job.id} is rejected as {code.value}, which is not so")
         if code is RejectionCode.QUEUE_TIMEOUT:
-            limit = self._limit(note)
+            waited, limit = self.book.now - note.arrived_at, self._limit(note)
             if limit is None or waited < limit - SLACK_SECONDS:
                 self.broken("S9", f"job {note.job.id} is timed out after {waited:.3f}s, its limit is {limit}")
         if not command.rejection.message:
@@ -77,21 +89,24 @@ class Jobs(Checker):
 
     def _holds(self, note: JobNote, code: RejectionCode) -> bool:
         """Whether the reason may be true, as far as a stranger can tell."""
-        book, model = self.book, note.model
         if code is RejectionCode.NOT_RESIDENT:
             return note.job.warm_only or note.job.no_evict
         if code is RejectionCode.DRAINING:
-            return book.draining
+            return self.book.draining
         if code is RejectionCode.UPSTREAM_ERROR:
             return note.deaths > 0
-        names = book.models_for(note)
+        return self._holds_of_models(note, code)
+
+    def _holds_of_models(self, note: JobNote, code: RejectionCode) -> bool:
+        """The same of a reason that lies with the models that may serve the job."""
+        book, names = self.book, self.book.models_for(note)
         if code is RejectionCode.MODEL_NOT_FOUND:
             there = [name for name in names if name in book.models]
             # Whose family was gone once waits for one of its variants, and which cannot be seen from outside.
-            return model in book.gone_families or not there or (note.stray and len(there) < len(names))
+            return note.model in book.gone_families or not there or (note.stray and len(there) < len(names))
         if code is RejectionCode.MODEL_NOT_SUPPORTED:
-            return model in book.families and (not names or note.job.steps > 1)
-        return code is not RejectionCode.MODEL_FAILED or any(name in book.failed_at for name in names)
+            return note.model in book.families and (not names or note.job.steps > 1)
+        return any(name in book.failed_at for name in names)
 
     def settled(self, waits: Waits) -> None:
         """Nobody has waited longer than they may, and no queue is longer than it may be."""
@@ -107,12 +122,15 @@ class Jobs(Checker):
         if self._longer:
             self._longer = False
             self._judge_lengths()
+        came, self._came = self._came, None
+        if came is not None and not came.ended and came.first_granted_at is None:
+            self._remember_limit(came)
 
     def _judge_lengths(self) -> None:
         book = self.book
         for job_class, queue in book.policy.queues.items():
-            if book.unserved[job_class] > queue.max_length:
-                length = book.unserved[job_class]
+            length = book.unserved[job_class]
+            if length > queue.max_length:
                 self.broken("S9", f"the {job_class.label} queue has {length} jobs, {queue.max_length} may wait")
 
     def _limit(self, note: JobNote) -> float | None:

@@ -19,7 +19,7 @@ class JobNote:
     """A job from its arrival to its end. `progress_at`: the later of its arrival and the end of its last step that was
     done; one whose engine died was no progress, the job is run again at its old place (P5). `stray`: its family went
     while it lived, so it waits on by itself for whatever variant it stood at. `ahead` is how many steps of its key's
-    other jobs, chats or low, lived when it came; `passed` is how often each other key was served before it since (S2).
+    other jobs, chats or low, lived when it came (S2).
     """
 
     job: Job
@@ -36,7 +36,6 @@ class JobNote:
     ended: str = ""
     stray: bool = False
     ahead: int = 0
-    passed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,11 +1,13 @@
 """Who goes first: S1 and S2 at every grant, S6b and S7 after every step."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import GrantStep
-from gridsched.core.ids import ModelName
+from gridsched.core.ids import JobId, ModelName
 from gridsched.core.job import Job, JobClass
-from sim.checkers.checker import Checker, Waits
+from sim.checkers.checker import Checker, Violation, Waits
+from sim.checkers.facts import Facts
 from sim.checkers.notes import InstanceNote, JobNote, Line
 
 TURNS_OF_ANOTHER = 3  # a key that is served twice before one that came no later: a turn each, and one that crossed
@@ -14,6 +16,10 @@ TURNS_OF_ANOTHER = 3  # a key that is served twice before one that came no later
 class Order(Checker):
     """First in, first out within class, key and model; keys in turn; a higher class first; and nobody waits beside a
     free slot."""
+
+    def __init__(self, book: Facts, found: list[Violation]) -> None:
+        super().__init__(book, found)
+        self._passed: Counter[tuple[JobId, str]] = Counter()  # how often another key was served before a job (S2)
 
     def judges(self) -> Mapping[type, Callable[..., None]]:
         """Grants."""
@@ -48,7 +54,8 @@ class Order(Checker):
                 self.broken("S2", f"{note.job_class.label} job {mine.id} is granted before the older {theirs.id}")
         elif theirs.id < mine.id:
             # Whoever came later with another key has its turn, but not again and again.
-            times = other.passed[mine.key] = other.passed.get(mine.key, 0) + 1
+            self._passed[theirs.id, mine.key] += 1
+            times = self._passed[theirs.id, mine.key]
             if times > other.ahead + TURNS_OF_ANOTHER:
                 what = f"job {theirs.id} of key {theirs.key!r} has been passed {times} times by {mine.key!r}"
                 self.broken("S2", f"{what}, although {other.ahead} steps of its key were before it")

@@ -192,11 +192,11 @@ def steps_are_taken_away_again_and_again(patch: Patch) -> None:
 
 def a_crashed_pin_is_forgotten(patch: Patch) -> None:
     """A pin is loaded once, and never again."""
-    before, seen = pins.tend, set[int]()
+    before, seen = pins.tend, set[ModelState]()  # which are held, so that none is taken for one that is gone
 
     def tend(state: State) -> None:
-        known = {name: model for name, model in state.pins.items() if id(model) not in seen}
-        seen.update(id(model) for model in known.values() if model.instance is not None)
+        known = {name: model for name, model in state.pins.items() if model not in seen}
+        seen.update(model for model in known.values() if model.instance is not None)
         state.pins = known
         before(state)
 
