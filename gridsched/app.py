@@ -141,6 +141,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
             settings.defaults.ctx_floor,
             settings.defaults.parallel,
             settings.defaults.idle_ttl_seconds,
+            settings.defaults.cache_type,
         ),
         families=settings.family_entries(),
         default_model=settings.library.default_model,

@@ -85,7 +85,8 @@ class Capability(Enum):
 class ModelEntry:
     """What the configuration says of one served name. None means automatic.
 
-    `ctx_size` is the total pool that `parallel` slots share; `ctx_per_slot` may be given instead.
+    `ctx_size` is the total pool that `parallel` slots share; `ctx_per_slot` may be given instead. `cache_types` are
+    what K and V of the cache are kept as, in the engine's words.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ModelEntry:
     ctx_size: int | None = None
     ctx_per_slot: int | None = None
     parallel: int | None = None
+    cache_types: tuple[str, str] | None = None
     pinned: bool = False
     default_class: JobClass | None = None
     reserved_slots: int | None = None
@@ -168,10 +170,12 @@ def _media(model: CatalogModel) -> frozenset[Medium]:
 
 @dataclass(frozen=True, slots=True)
 class LargestFit:
-    """L7: what would fit in the memory that there is; 0 where nothing does."""
+    """L7: what would fit in the memory that there is; 0 where nothing does. `suggestions` are sentences for a person,
+    each a change that by itself makes the model fit; none where it fits as it is."""
 
     ctx_size: int
     parallel: int
+    suggestions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,8 @@ class Catalog(Protocol):
         """What to start for an option of a model's ladder. Raises KeyError for a model that is not there."""
 
     def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
-        """The largest context at the model's slots, and the most slots at its context, that those bytes carry."""
+        """The largest context at the model's slots and the most slots that those bytes carry, and what to change so
+        that the model fits into them."""
 
 
 # --- the engine -------------------------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class SimulatedCatalog:
         rest = sim.total_bytes - sim.kv_bytes
         room = max(usable_bytes.values(), default=0) - rest
         ctx_size = max(0, min(sim.ctx_size, sim.ctx_size * room // sim.kv_bytes))
-        return LargestFit(ctx_size=ctx_size, parallel=sim.parallel if ctx_size >= sim.ctx_size else 0)
+        told = (f"Set models.{model}.ctx_size to at most {ctx_size}",) if ctx_size else ()
+        return LargestFit(ctx_size, sim.parallel if ctx_size >= sim.ctx_size else 0, told)
 
 
 def _catalog_model(sim: SimModel, devices: Sequence[DeviceName]) -> CatalogModel:

@@ -41,8 +41,7 @@ def verdict(model: CatalogModel, catalog: Catalog, devices: Sequence[DeviceInfo]
         least = min(model.spec.options, key=lambda one: sum(need for _, need in one.need_bytes))
         need = sum(need for _, need in least.need_bytes)
         usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
-        longest = catalog.largest_fit(model.name, usable).ctx_size
-        advice = f" (a ctx_size of {longest} would fit)" if longest else ""
+        advice = "".join(f"; {told}" for told in catalog.largest_fit(model.name, usable).suggestions)
         return f"too big: needs {size(need)} at {least.ctx_size} tokens, more than any device has for it{advice}"
     need = sum(need for _, need in option.need_bytes)
     source = "measured" if option.measured_bytes else "estimated"

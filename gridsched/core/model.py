@@ -46,6 +46,7 @@ class LaunchOption:
     `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache
     type, a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an
     earlier run measured under the same key, by device in the order of `footprint`; empty when there is none.
+    `cache_types` are what K and V of the cache are kept as, in the engine's words.
     `devices` are those it takes memory on, `estimates` what it should take there, and `need_bytes` what to reserve: the
     measurement where there is one, else the estimate (L2).
     """
@@ -57,6 +58,7 @@ class LaunchOption:
     flags: tuple[str, ...] = ()
     host: DeviceFootprint | None = None
     measured_bytes: tuple[int, ...] = ()
+    cache_types: tuple[str, str] = ("f16", "f16")
     devices: tuple[DeviceName, ...] = field(init=False, compare=False, repr=False)
     estimates: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)
     need_bytes: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)

@@ -261,9 +261,9 @@ def _plan_with_victims(
     return best or obstacle or Obstacle("L7", f"no launch of {want.model.spec.name} fits on the devices there are")
 
 
-def _quality(option: LaunchOption) -> tuple[int, int]:
+def _quality(option: LaunchOption) -> tuple[int, int, tuple[str, str]]:
     """What a client has of a rung; the rest is where it runs."""
-    return option.ctx_size, option.parallel
+    return option.ctx_size, option.parallel, option.cache_types
 
 
 def _nearer(one: Obstacle | None, other: Obstacle) -> Obstacle:

@@ -12,7 +12,7 @@ from pathlib import Path
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import LaunchOption, ModelSpec
 from gridsched.library.names import Named, Names, printable
-from gridsched.library.planning import Defaults, Plan, Unservable, plan
+from gridsched.library.planning import Defaults, Plan, Unservable, advised, plan
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
 from gridsched.ports import (
@@ -59,6 +59,7 @@ class ModelCatalog:
         named += [_named(source) for source in library.sources]
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
+        self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
         for source in library.sources:
             name = ModelName(source.entry.name)
             self._entries[name] = _entry(
@@ -111,8 +112,32 @@ class ModelCatalog:
 
     def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """What those bytes would carry: nothing of an unavailable model. Raises KeyError for one that is not there."""
+        asked = frozenset(usable_bytes.items())
+        known = self._fits.get(model)
+        if known is None or known[0] != asked:
+            # Refusals come in crowds, and the search takes as long as a step of a small model.
+            known = self._fits[model] = (asked, self._fit_of(model, usable_bytes))
+        return known[1]
+
+    def _fit_of(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         plan_of = self._entries[model].plan
-        return plan_of.largest_fit(usable_bytes) if plan_of is not None else LargestFit(0, 0)
+        if plan_of is None:
+            return LargestFit(0, 0)
+        advice = plan_of.advice(usable_bytes)
+        changes = advice.suggestions()
+        told = [advised(model, change) for change in changes]
+        if not advice.fits(plan_of.request):
+            told += self._smaller_variants(model, usable_bytes)
+        return LargestFit(*advice.largest(), tuple(told))
+
+    def _smaller_variants(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> Iterator[str]:
+        """R10: models of its families that are smaller and fit."""
+        for family in self._families.values():
+            names = [variant.name for _, variant in family.variants]
+            for name in names[names.index(model) + 1 :] if model in names else ():
+                plan_of = self._entries[name].plan
+                if plan_of is not None and plan_of.advice(usable_bytes).fits(plan_of.request):
+                    yield f"Ask for {name}, a smaller model of the family {family.name}"
 
     def _first_chat(self) -> ModelName | None:
         """The first model that chats and has a template for it, else the first that chats."""

@@ -7,28 +7,32 @@ cannot be planned. Pure: the file has been read before, and nothing is measured 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gridsched.core.ids import DeviceName
+from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.ledger import PLAUSIBLE_PART
 from gridsched.core.model import LaunchOption
 from gridsched.library.projectors import projector_capabilities
 from gridsched.library.shards import ModelFile
 from gridsched.library.sources import Source
-from gridsched.ports import Backend, Capability, DeviceInfo, LargestFit, Measurement, ModelEntry
+from gridsched.ports import Backend, Capability, DeviceInfo, Measurement, ModelEntry
+from gridsched.vram.advice import Advice, Suggestion
 from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
 from gridsched.vram.geometry import Geometry, GeometryError
-from gridsched.vram.ladder import CTX_FLOOR, CTX_TARGET, LadderRequest, ladder, largest_fit
+from gridsched.vram.ladder import ladder, takes_cache
+from gridsched.vram.launches import CTX_FLOOR, CTX_TARGET, CacheTypes, LadderRequest
 from gridsched.vram.overhead import overhead
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """For models without their own. Contexts are tokens for each slot; no `parallel` is automatic; an infinite
-    `idle_ttl_seconds` is never (R6)."""
+    """For models without their own. Contexts are tokens for each slot; no `parallel` and no `cache_types` are
+    automatic, and cache types that a model cannot do with are passed over; an infinite `idle_ttl_seconds` is never
+    (R6)."""
 
     ctx_target: int = CTX_TARGET
     ctx_floor: int = CTX_FLOOR
     parallel: int | None = None
     idle_ttl_seconds: float = 1800.0
+    cache_types: CacheTypes | None = None
 
 
 class Unservable(Exception):
@@ -51,10 +55,9 @@ class Plan:
         """The ladder with what earlier runs measured, as far as it can be believed (L2)."""
         return tuple(_measured(option, measurements.get(option.key), usable_bytes) for option in self.options)
 
-    def largest_fit(self, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    def advice(self, usable_bytes: Mapping[DeviceName, int]) -> Advice:
         """What those bytes would carry."""
-        fit = largest_fit(self.geometry, self.request, self.devices, usable_bytes)
-        return LargestFit(fit.ctx_size, fit.parallel)
+        return Advice(self.geometry, self.request, self.devices, usable_bytes)
 
 
 def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engine_build: str) -> Plan:
@@ -73,6 +76,7 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             ctx_size=entry.ctx_size,
             ctx_per_slot=entry.ctx_per_slot,
             parallel=entry.parallel or defaults.parallel,
+            cache_types=entry.cache_types or defaults.cache_types,
             ctx_target=defaults.ctx_target,
             ctx_floor=defaults.ctx_floor,
             device=_device(entry, devices),
@@ -80,15 +84,27 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             reranking=Capability.RERANK in capabilities,
             on_host=all(info.backend is Backend.CPU for info in devices),
             overhead_bytes=max(_overhead_bytes(info) for info in devices),
-            device_bytes={info.spec.name: info.spec.total_bytes for info in devices},
+            mixed_cache=devices[0].backend is not Backend.VULKAN,
+            device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
             projector=_geometry(source.projector) if source.projector is not None else None,
         )
+        if entry.cache_types is None and not takes_cache(geometry, request):
+            request = replace(request, cache_types=None)
         names = tuple(info.spec.name for info in devices)
         return Plan(geometry, capabilities, request, names, ladder(geometry, request, names))
     except GeometryError as error:
         raise Unservable(f"{file.path}: {error}") from error
     except FlagError as error:
         raise Unservable(f"flags: {error}") from error
+
+
+def advised(model: ModelName, suggestion: Suggestion) -> str:
+    """A suggestion as a sentence about the configuration."""
+    if suggestion.setting != "flags":
+        at_most = "" if suggestion.setting in ("cache_type", "device") else "at most "
+        return f"Set models.{model}.{suggestion.setting} to {at_most}{suggestion.value}"
+    moved = f" ({suggestion.host_bytes / 2**30:.2f} GiB of weights then lie in host memory)"
+    return f"Add {suggestion.value} to models.{model}.flags" + (moved if suggestion.host_bytes else "")
 
 
 def _measured(option: LaunchOption, kept: Measurement | None, usable_bytes: Mapping[DeviceName, int]) -> LaunchOption:

@@ -4,7 +4,6 @@ Owns one task for each process (its whole life, then the proof that its memory i
 abandoned step may still hold. Must never decide: what comes of a command goes back as an event.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
@@ -32,7 +31,7 @@ from gridsched.core.events import Failure, FailureCause, InstanceExited, SlotSet
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.engine.stall import StallClocks
-from gridsched.ports import Catalog, DeviceMonitor, Engine, LargestFit, Launch, Post, Store, Upstream, UpstreamFailure
+from gridsched.ports import Catalog, DeviceMonitor, Engine, Launch, Post, Store, Upstream, UpstreamFailure
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.wishes import Wishes
 
@@ -187,13 +186,5 @@ class Dispatch:
         detail = {**rejection.detail, "max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}
         suggestions = detail.get("suggestions")
         if isinstance(suggestions, list):
-            detail["suggestions"] = [*suggestions, *_smaller(model, fit)]
+            detail["suggestions"] = [*suggestions, *fit.suggestions]
         return replace(rejection, detail=detail)
-
-
-def _smaller(model: ModelName, fit: LargestFit) -> Iterator[str]:
-    """What a person could set so that the model fits into what there is."""
-    if fit.ctx_size:
-        yield f"Set models.{model}.ctx_size to at most {fit.ctx_size}"
-    if fit.parallel:
-        yield f"Set models.{model}.parallel to at most {fit.parallel}"

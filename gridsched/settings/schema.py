@@ -43,6 +43,8 @@ from gridsched.settings.values import (
     shown,
     whole,
 )
+from gridsched.vram.launches import CacheTypes
+from gridsched.vram.quants import CACHE_TYPES
 
 MAX_CONTEXT = 2**26
 """Tokens. Longer than any model's context, short enough that no arithmetic on it can surprise."""
@@ -51,6 +53,7 @@ MAX_SLOTS = 256
 """Slots of one process: the engine's own limit."""
 
 _SWITCH: Mapping[str, object] = {"on": True, "off": False}
+_CACHE_TYPES: Mapping[str, object] = {name: (name, name) for name in CACHE_TYPES} | {"q8_0/q4_0": ("q8_0", "q4_0")}
 _CLASSES: Mapping[str, object] = {job_class.label: job_class for job_class in JobClass}
 
 
@@ -234,6 +237,11 @@ class DefaultSettings(Section):
     parallel: Annotated[int | None, or_word(whole(1, MAX_SLOTS), "auto")] = _setting(
         "auto", "Slots of a model; `auto` takes what memory and use allow."
     )
+    cache_type: Annotated[CacheTypes | None, or_word(one_of(_CACHE_TYPES), "auto")] = _setting(
+        "auto",
+        "What the cache is kept as; `auto` is f16, and what is smaller where that does not fit. A model that cannot do"
+        " with a type keeps its own.",
+    )
     idle_ttl_seconds: Annotated[float, or_word(duration(1.0), "never", NEVER_SECONDS)] = _setting(
         "30m", "A model idle for this long is unloaded (R6)."
     )
@@ -259,6 +267,9 @@ class ModelSettings(Section):
     )
     parallel: Annotated[int | None, or_word(whole(1, MAX_SLOTS), "auto")] = _setting(
         "auto", "Slots: requests that are served at once."
+    )
+    cache_type: Annotated[CacheTypes | None, or_word(one_of(_CACHE_TYPES), "auto")] = _setting(
+        "auto", "What its cache is kept as, K and V alike, or K before V; `auto` is the default's."
     )
     tier: Annotated[Literal["auto", "pinned"], one_of({"auto": "auto", "pinned": "pinned"})] = _setting(
         "auto", "`pinned`: never evicted (R1)."
@@ -299,6 +310,7 @@ class ModelSettings(Section):
             ctx_size=self.ctx_size,
             ctx_per_slot=self.ctx_per_slot,
             parallel=self.parallel,
+            cache_types=self.cache_type,
             pinned=self.tier == "pinned",
             default_class=self.job_class,
             reserved_slots=reserved_slots,

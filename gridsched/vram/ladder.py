@@ -1,285 +1,288 @@
-"""The ways to launch a model, best first, and what would fit where none of them does.
+"""The ways to launch a model, best first.
 
-Owns the choice of contexts, slots and placements that are worth offering, and the flags that a choice needs. It never
-looks at what is free: the ledger picks the first rung that it can carry (L7). Every rung is explicit, so that the
-engine has nothing left to decide.
+Owns which contexts, slots, cache types and devices are worth offering, and their order. It never looks at what is free:
+the ledger picks the first rung that it can carry, first without an eviction, then with (L7). So whatever depends on
+free memory is said by the order alone. Every rung is explicit, so that the engine has nothing left to decide.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
-from gridsched.vram.context import CELL_STEP, DEFAULT_CONTEXT
-from gridsched.vram.flags import parse_flags
-from gridsched.vram.footprint import Footprint, footprint
-from gridsched.vram.geometry import Geometry
-from gridsched.vram.overhead import overhead
+from gridsched.vram.context import CELL_STEP, DEFAULT_CONTEXT, device_computes_flash_attn
+from gridsched.vram.flags import FlagError
+from gridsched.vram.footprint import Footprint
+from gridsched.vram.geometry import Geometry, Layer
+from gridsched.vram.launches import PLAIN_CACHE, CacheTypes, LadderRequest, Launches, Placed, Rung, Shape
+from gridsched.vram.quants import CACHE_TYPES
 
-CTX_TARGET = 32_768
-CTX_FLOOR = 8_192
-MANY_SLOTS = 4
+MANY_SLOTS = (8, 4, 2)
+MANY_SLOTS_ON_HOST = (4, 2)  # a processor answers eight at once hardly faster than one after the other
 FEW_SLOTS = 2  # one for people while the other is busy (S6)
-MAX_SLOTS = 256  # llama.cpp's LLAMA_MAX_SEQ
-LONGEST_DECODER_INPUT = 2048  # a decoder that embeds makes logits for a whole micro-batch: 1.2 GiB for 150,000 words
+SLOTS_OF_A_POOL = (4, 2)  # who asks for a pool as a whole wants long contexts
 CHEAP_CACHE_BYTES = 1 << 30  # what many slots may always take, however small the model is
+MOST_CONTEXTS = 6  # between the target and the floor, so that no setting makes a ladder of hundreds of rungs
+EVERY_GROUP = 4  # up to so many devices any of them may share a model; of more, neighbours
 
-
-@dataclass(frozen=True, slots=True)
-class LadderRequest:
-    """What is asked for one model; None means automatic.
-
-    `fingerprint` and `engine_build` name the file and the engine in the rungs' keys. `ctx_size` is the pool that the
-    slots share, `ctx_per_slot` may be given instead; `ctx_target` and `ctx_floor` are tokens for each slot. `flags` are
-    the person's own engine flags, which win over everything here. `device` pins the model to one device. `embeddings`
-    and `reranking` say that the engine is started for that. `on_host`: the one device is host memory. `device_bytes`
-    are the devices' sizes, by which a split shares the model out (equal ones where it is empty).
-    """
-
-    fingerprint: str
-    engine_build: str = ""
-    flags: tuple[str, ...] = ()
-    ctx_size: int | None = None
-    ctx_per_slot: int | None = None
-    parallel: int | None = None
-    ctx_target: int = CTX_TARGET
-    ctx_floor: int = CTX_FLOOR
-    device: DeviceName | None = None
-    embeddings: bool = False
-    reranking: bool = False
-    on_host: bool = False
-    overhead_bytes: int = overhead("cuda").bytes
-    device_bytes: Mapping[DeviceName, int] | None = None
-    projector: Geometry | None = None
-
-
-class Fit(NamedTuple):
-    """The largest pool at the slots that were asked for, and the most slots at that context; 0 where nothing fits."""
-
-    ctx_size: int
-    parallel: int
-
-
-class _Shape(NamedTuple):
-    """A pool of tokens, and the slots that share it."""
-
-    ctx_size: int
-    parallel: int
+SMALLER_CACHES: tuple[CacheTypes, ...] = (("q8_0", "q8_0"), ("q8_0", "q4_0"))
+"""What is tried for a cache that does not fit in f16. Never q4_0 for both: K does not bear it."""
 
 
 def ladder(geometry: Geometry, request: LadderRequest, devices: Sequence[DeviceName]) -> tuple[LaunchOption, ...]:
-    """Every launch worth offering on `devices`, best first: larger contexts before smaller ones, and at each of them
-    the single devices in order before all of them together. Raises FlagError."""
-    planner = _Planner(geometry, request, devices)
-    return tuple(planner.option(shape, placed) for shape in planner.shapes() for placed in planner.placements)
+    """Every launch worth offering on `devices`, best first. Raises FlagError where the engine would refuse them all."""
+    launches = Launches(geometry, request)
+    return tuple(map(launches.option, rungs_of(launches, devices)))
 
 
-def largest_fit(
-    geometry: Geometry,
-    request: LadderRequest,
-    devices: Sequence[DeviceName],
-    usable_bytes: Mapping[DeviceName, int],
-) -> Fit:
-    """What `usable_bytes` would carry, on the best placement. Raises FlagError.
+def rungs_of(launches: Launches, devices: Sequence[DeviceName]) -> list[Rung]:
+    """The rungs of a ladder in their order. Raises FlagError as `ladder` does.
 
-    Contexts go up to the trained length for each slot, or to what was asked where that is more. Where nobody asked for
-    slots, a pool has those that it would be given, so that it fits when it is asked for.
+    One device goes before several. Several override what one is left with, a single slot, where they at least double
+    it; and more of them override fewer by the same rule. What a device could not carry were it empty is left out,
+    unless that leaves nothing: then the rungs say what is missing (L7).
     """
-    planner = _Planner(geometry, request, devices)
-    wanted = planner.shapes()[0]
-    per_slot = max(wanted.ctx_size // wanted.parallel, 1)
-    longest = max(geometry.context_train or DEFAULT_CONTEXT, per_slot)
-    step_slots = planner.slots or 1
-    steps = max(longest * wanted.parallel // (CELL_STEP * step_slots), 1)
-
-    def fits(shape: _Shape) -> bool:
-        return any(planner.fits(shape, placed, usable_bytes) for placed in planner.placements)
-
-    def pool(step: int) -> _Shape:
-        return planner.pool_of(step * CELL_STEP * step_slots)
-
-    def slots(count: int) -> _Shape:
-        return _Shape(wanted.ctx_size if planner.fixed_pool else per_slot * count, count)
-
-    best = _largest(steps, lambda step: fits(pool(step)))
-    most = min(MAX_SLOTS, max(wanted.ctx_size // CELL_STEP, 1)) if planner.fixed_pool else MAX_SLOTS
-    return Fit(pool(best).ctx_size, _largest(most, lambda count: fits(slots(count))))
+    shapes = worth_offering(launches)
+    by_width = list(_by_width(launches, shapes, devices, shapes[0]))
+    carried = [[rung for rung in rungs if _carried(launches, rung)] for rungs in by_width]
+    merged: list[Rung] = []
+    for rungs in carried if any(carried) else by_width:
+        merged = _merged(launches, merged, rungs)
+    return merged
 
 
-def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest number from 1 to `most` for which `holds`, 0 if there is none. What holds for one holds below it."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if holds(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def leanest_rungs(launches: Launches, devices: Sequence[DeviceName]) -> Iterator[Rung]:
+    """The rungs of a ladder that take least: the shortest context and the fewest slots, on any devices. Where none of
+    them fits, hardly any other does; only layers that come out otherwise between devices can make a difference."""
+    shapes = list(shapes_of(launches))
+    least = min((shape.ctx_size, shape.parallel) for shape in shapes)
+    leanest = [shape for shape in shapes if (shape.ctx_size, shape.parallel) == least]
+    taken = [shape for shape in leanest if not isinstance(_on_one(launches, shape), FlagError)]
+    best = next((shape for shape in shapes if not isinstance(_on_one(launches, shape), FlagError)), None)
+    if best is not None:
+        for rungs in _by_width(launches, taken, devices, best):
+            yield from rungs
 
 
-class _Planner:
-    """One request's choices. Footprints do not depend on a device's name, so that single devices share theirs."""
+# --- shapes -----------------------------------------------------------------------------------------------------
 
-    def __init__(self, geometry: Geometry, request: LadderRequest, devices: Sequence[DeviceName]) -> None:
-        self.geometry = geometry
-        self.request = request
-        self.person = parse_flags(request.flags)
-        self.placements = _placements(request, devices)
-        self._footprints: dict[tuple[_Shape, int], Footprint] = {}
 
-    @property
-    def fixed_pool(self) -> bool:
-        """Whether the pool was asked for as a whole, so that more slots make smaller ones."""
-        return bool(self._pool())
+def worth_offering(launches: Launches) -> list[Shape]:
+    """The shapes in the order in which they are preferred, without those that take as much of a device as a better one
+    does: wherever they fit the better one fits too. Raises FlagError where the engine refuses all of them."""
+    kept: list[Shape] = []
+    least: int | None = None
+    refusal: FlagError | None = None
+    for shape in shapes_of(launches):
+        found = _on_one(launches, shape)
+        if isinstance(found, FlagError):
+            refusal = refusal or found
+        elif least is None or found.devices[0].total_bytes < least:
+            least = found.devices[0].total_bytes
+            kept.append(shape)
+    if refusal is not None and not kept:
+        raise refusal
+    return kept
 
-    @property
-    def slots(self) -> int | None:
-        """The slots that were asked for."""
-        return self.person.parallel or self.request.parallel
 
-    @property
-    def embeds(self) -> bool:
-        """Whether the engine is started to embed or to rank."""
-        asked = self.request.embeddings or self.request.reranking
-        return asked or self.person.one_output_per_token
+def shapes_of(launches: Launches) -> Iterator[Shape]:
+    """Contexts from the target to the floor; at each the cache in f16 before a smaller one, and slots from many to
+    few. A single slot, where nobody asked for it, comes last of all: chats then wait for whatever it is busy with."""
+    slots = slots_asked(launches)
+    caches = cache_types_of(launches)
+    pool = pool_asked(launches)
+    contexts = [pool] if pool else list(_contexts(launches))
+    counts = [slots] if slots else _counts(launches, contexts[0], caches[0])
+    for last in (False, True):
+        for context in contexts:
+            for cache in caches:
+                for count in counts:
+                    if last is (count == 1 and len(counts) > 1):
+                        yield Shape(context if pool else context * count, count, cache)
 
-    def shapes(self) -> list[_Shape]:
-        """The contexts and slots to offer, best first."""
-        slots = self.slots
-        if pool := self._pool():
-            return [self.pool_of(pool)]
-        if per_slot := self.request.ctx_per_slot:
-            count = slots or self._slots_for(per_slot)
-            return [_Shape(per_slot * count, count)]
-        contexts = list(self._contexts())
-        count = slots or self._slots_for(contexts[0])
-        shapes = [_Shape(context * count, count) for context in contexts]
-        if not slots and count > 1:
-            shapes.append(_Shape(contexts[-1], 1))
-        return shapes
 
-    def pool_of(self, pool: int) -> _Shape:
-        """What a pool that is asked for as a whole is launched as."""
-        return _Shape(pool, self.slots or self._slots_within(pool))
+def slots_asked(launches: Launches) -> int | None:
+    """The slots that were asked for; one where it embeds and nobody asked.
 
-    def _pool(self) -> int | None:
-        """The pool that was asked for as a whole; 0 in a person's flags is the trained length."""
-        if self.person.ctx_size is None:
-            return self.request.ctx_size
-        return self.person.ctx_size or self.geometry.context_train or DEFAULT_CONTEXT
+    A step of an embedder is a chunk of inputs, which the engine queues on its slots by itself; with one slot the next
+    chunk waits in our queue, where more urgent work can overtake it.
+    """
+    return launches.person.parallel or launches.request.parallel or (1 if launches.embeds else None)
 
-    def _contexts(self) -> Iterator[int]:
-        """Tokens a slot, from the target down to the floor by halves; never above the trained length.
 
-        An encoder sees an input as a whole: its context is what it was trained on, and costs next to nothing.
-        """
-        trained = self.geometry.context_train or DEFAULT_CONTEXT
-        if self.geometry.is_encoder:
-            yield trained
+def pool_asked(launches: Launches) -> int | None:
+    """The pool that was asked for as a whole; 0 in a person's flags is the trained length."""
+    if launches.person.ctx_size is None:
+        return launches.request.ctx_size
+    return launches.person.ctx_size or trained_context(launches.geometry)
+
+
+def trained_context(geometry: Geometry) -> int:
+    """Tokens that the model was trained on."""
+    return geometry.context_train or DEFAULT_CONTEXT
+
+
+def cache_types_asked(launches: Launches) -> CacheTypes | None:
+    """What the cache was asked to be kept as, by the person's flags or by the setting."""
+    if any(word.partition("=")[0] in _CACHE_FLAGS for word in launches.request.flags):
+        return launches.person.cache_type_k, launches.person.cache_type_v
+    return launches.request.cache_types
+
+
+def cache_types_of(launches: Launches) -> tuple[CacheTypes, ...]:
+    """What the cache may be kept as, best first: what was asked for alone, else f16 and what is smaller."""
+    asked = cache_types_asked(launches)
+    return (asked,) if asked is not None else (PLAIN_CACHE, *smaller_caches(launches))
+
+
+_CACHE_FLAGS = frozenset(("-ctk", "--cache-type-k", "-ctv", "--cache-type-v"))
+
+
+def takes_cache(geometry: Geometry, request: LadderRequest) -> bool:
+    """Whether the model can do with the cache types of a request: what is not f16 is smaller and stays on the device.
+    Raises FlagError."""
+    asked = request.cache_types
+    if asked is None or not any(CACHE_TYPES[kind].is_quantized for kind in asked):
+        return True
+    launches = Launches(geometry, request)
+    return _may_be_quantized(launches) and (asked[0] == asked[1] or _may_be_mixed(launches))
+
+
+def smaller_caches(launches: Launches) -> tuple[CacheTypes, ...]:
+    """What is smaller than f16, as far as the engine takes it and attention over it stays on the device."""
+    if not _may_be_quantized(launches):
+        return ()
+    return tuple((key, value) for key, value in SMALLER_CACHES if key == value or _may_be_mixed(launches))
+
+
+def _may_be_quantized(launches: Launches) -> bool:
+    geometry, person = launches.geometry, launches.person
+    caching = [layer for layer in geometry.layers[: geometry.blocks] if layer.cache_source is not None]
+    if not geometry.has_cache or not caching or person.flash_attn == "off" or not person.kv_offload:
+        return False
+    if launches.request.on_host:
+        return all(_whole_blocks(layer) for layer in caching)
+    plain = _on_one(launches, Shape(CELL_STEP, slots_asked(launches) or 1))
+    refused = isinstance(plain, FlagError) or not plain.flash_attn
+    return not refused and all(_whole_blocks(layer) and _has_kernel(layer) for layer in caching)
+
+
+def _may_be_mixed(launches: Launches) -> bool:
+    """MLA keeps K alone and wants both of one type (llama-context)."""
+    return launches.request.mixed_cache and not launches.geometry.mla
+
+
+def _whole_blocks(layer: Layer) -> bool:
+    """The engine refuses a cache whose heads are no whole blocks of its type."""
+    block = CACHE_TYPES["q8_0"].block_values
+    return layer.key_length % block == 0 and layer.value_length % block == 0
+
+
+def _has_kernel(layer: Layer) -> bool:
+    """Whether a device has flash attention for a layer's heads; where it has none, attention over a quantized cache
+    falls to the CPU."""
+    shared = layer.heads // layer.kv_heads if layer.kv_heads else 0
+    return device_computes_flash_attn(layer.key_length, layer.value_length, shared)
+
+
+def _contexts(launches: Launches) -> Iterator[int]:
+    """Tokens a slot, from the target down to the floor by halves; never above the trained length.
+
+    An encoder sees an input as a whole: its context is what it was trained on, and costs next to nothing.
+    """
+    request, trained = launches.request, trained_context(launches.geometry)
+    if request.ctx_per_slot or launches.geometry.is_encoder:
+        yield request.ctx_per_slot or trained
+        return
+    context = min(request.ctx_target, trained)
+    floor = min(request.ctx_floor, context)
+    for _ in range(MOST_CONTEXTS - 1):
+        if context <= floor:
+            break
+        yield context
+        context = max(context // 2 // CELL_STEP * CELL_STEP, floor)
+    yield floor
+
+
+def _counts(launches: Launches, context: int, cache: CacheTypes) -> list[int]:
+    """Slots where nobody says, the most first. Of a pool as many as leave each of them the floor; else as many as take
+    no more for all their caches than the weights do, and at least a few."""
+    if pool_asked(launches):
+        return [count for count in SLOTS_OF_A_POOL if context >= count * launches.request.ctx_floor] + [1]
+    found = []
+    for count in MANY_SLOTS_ON_HOST if launches.request.on_host else MANY_SLOTS:
+        taken = _on_one(launches, Shape(context * count, count, cache))
+        if count == FEW_SLOTS or (isinstance(taken, Footprint) and _is_cheap(taken)):
+            found.append(count)
+    return [*found, 1]
+
+
+def _is_cheap(taken: Footprint) -> bool:
+    part = taken.devices[0]
+    return part.kv_bytes + part.recurrent_bytes <= max(CHEAP_CACHE_BYTES, part.weights_bytes)
+
+
+def _on_one(launches: Launches, shape: Shape) -> Footprint | FlagError:
+    """What a shape takes on a single device, or why the engine refuses it."""
+    try:
+        return launches.on_one(shape)
+    except FlagError as error:
+        return error
+
+
+# --- placements -------------------------------------------------------------------------------------------------
+
+
+def _by_width(
+    launches: Launches, shapes: list[Shape], devices: Sequence[DeviceName], best: Shape
+) -> Iterator[list[Rung]]:
+    """The rungs on one device, on two, and so on: to one more than the best shape would need were all of them empty."""
+    needed = False
+    for width in range(1, len(devices) + 1):
+        groups = groups_of(launches, devices, width)
+        if not groups:
             return
-        context = min(self.request.ctx_target, trained)
-        floor = min(self.request.ctx_floor, context)
-        while context > floor:
-            yield context
-            context = max(context // 2 // CELL_STEP * CELL_STEP, floor)
-        yield floor
-
-    def _slots_for(self, per_slot: int) -> int:
-        """Slots where nobody says: many if all their caches together take no more than the weights do, else a few.
-
-        A model that embeds has one: a step is a chunk of inputs, which the engine queues on its slots by itself; with
-        one slot the next chunk waits in our queue, where more urgent work can overtake it.
-        """
-        if self.embeds:
-            return 1
-        part = self._estimate(_Shape(per_slot * MANY_SLOTS, MANY_SLOTS), 1).devices[0]
-        cheap = max(CHEAP_CACHE_BYTES, part.weights_bytes)
-        return MANY_SLOTS if part.kv_bytes + part.recurrent_bytes <= cheap else FEW_SLOTS
-
-    def _slots_within(self, pool: int) -> int:
-        """Slots of a pool that was asked for as a whole: as many as leave each of them the floor."""
-        if self.embeds:
-            return 1
-        return next((count for count in (MANY_SLOTS, FEW_SLOTS) if pool >= count * self.request.ctx_floor), 1)
-
-    def option(self, shape: _Shape, placed: tuple[DeviceName, ...]) -> LaunchOption:
-        """The rung of a shape on a placement."""
-        rung = self._rung_flags(shape, placed)
-        estimate = self._estimate(shape, len(placed))
-        parts = tuple(replace(part, device=name) for part, name in zip(estimate.devices, placed, strict=True))
-        effective = (*self._launch_flags(shape), *rung, *self.request.flags)
-        return LaunchOption(
-            key=_key(self.request, effective, placed),
-            ctx_size=estimate.ctx_size,
-            parallel=estimate.parallel,
-            footprint=parts,
-            flags=rung,
-            host=None if self.request.on_host else estimate.host,
-        )
-
-    def fits(self, shape: _Shape, placed: tuple[DeviceName, ...], usable_bytes: Mapping[DeviceName, int]) -> bool:
-        """Whether each device of a placement carries its part."""
-        parts = self._estimate(shape, len(placed)).devices
-        return all(part.total_bytes <= usable_bytes.get(name, 0) for part, name in zip(parts, placed, strict=True))
-
-    def _estimate(self, shape: _Shape, count: int) -> Footprint:
-        """The footprint of a shape on one device, or on all of them."""
-        known = self._footprints.get((shape, count))
-        if known is None:
-            placed = next((names for names in self.placements if len(names) == count), self.placements[0])
-            words = (*self._launch_flags(shape), *self._rung_flags(shape, placed), *self.request.flags)
-            known = footprint(
-                self.geometry,
-                parse_flags(words),
-                placed,
-                on_host=self.request.on_host,
-                overhead_bytes=self.request.overhead_bytes,
-                projector=self.request.projector,
-            )
-            self._footprints[shape, count] = known
-        return known
-
-    def _launch_flags(self, shape: _Shape) -> tuple[str, ...]:
-        """What the engine is told of this launch beside the rung's own flags."""
-        words = ["--ctx-size", str(shape.ctx_size), "--parallel", str(shape.parallel)]
-        words += ["--embeddings"] if self.request.embeddings else []
-        words += ["--reranking"] if self.request.reranking else []
-        return tuple(words)
-
-    def _rung_flags(self, shape: _Shape, placed: tuple[DeviceName, ...]) -> tuple[str, ...]:
-        """Flags that this rung adds: the micro-batch that a whole input needs, and how a split shares the model out."""
-        flags: tuple[str, ...] = ()
-        if self.embeds and self._takes_inputs_whole():
-            longest = max(shape.ctx_size // shape.parallel, 1)
-            if not self.geometry.is_encoder:
-                longest = min(longest, LONGEST_DECODER_INPUT)
-            # Mean pooling wants the slots to divide the micro-batch: the engine aborts at start where they do not.
-            size = str(-(-longest // shape.parallel) * shape.parallel)
-            flags = ("--batch-size", size, "--ubatch-size", size)
-        if len(placed) > 1:
-            sizes = self.request.device_bytes or {}
-            shares = [max(sizes.get(name, 0) >> 20, 1) for name in placed] if sizes else [1] * len(placed)
-            flags += ("--split-mode", "layer", "--tensor-split", ",".join(map(str, shares)))
-        return flags
-
-    def _takes_inputs_whole(self) -> bool:
-        """Whether an input must fit into one micro-batch: all but a decoder's that pools its last token."""
-        pooling = self.person.pooling or self.geometry.pooling
-        return self.geometry.is_encoder or pooling != "last"
+        yield [Rung(shape, placed) for shape in shapes for placed in groups]
+        if needed:
+            return
+        needed = any(_carried(launches, Rung(best, placed)) for placed in groups)
 
 
-def _placements(request: LadderRequest, devices: Sequence[DeviceName]) -> list[tuple[DeviceName, ...]]:
-    """Each device alone, in order; then all of them."""
+def groups_of(launches: Launches, devices: Sequence[DeviceName], width: int) -> list[Placed]:
+    """The devices that may hold the model together, so many at a time and in their order."""
+    request, person = launches.request, launches.person
     if request.device is not None:
-        return [(request.device,)]
-    placements: list[tuple[DeviceName, ...]] = [(name,) for name in devices]
-    return [*placements, tuple(devices)] if len(devices) > 1 else placements
+        return [(request.device,)] if width == 1 else []
+    if width > 1 and (person.split_mode == "none" or width > launches.layers):
+        return []
+    if len(devices) <= EVERY_GROUP:
+        return list(combinations(devices, width))
+    return [tuple(devices[at : at + width]) for at in range(len(devices) - width + 1)]
 
 
-def _key(request: LadderRequest, effective: tuple[str, ...], placed: tuple[DeviceName, ...]) -> str:
-    """A stable name for file, flags, devices and engine build together (L2)."""
-    parts = (request.fingerprint, request.engine_build, "\0".join(effective), "\0".join(placed))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+def _carried(launches: Launches, rung: Rung) -> bool:
+    """Whether its devices would carry a rung were they empty; so it is taken to be where nobody says what they have."""
+    sizes = launches.request.device_bytes
+    return not sizes or launches.fits(rung, sizes)
+
+
+def _merged(launches: Launches, narrower: list[Rung], wider: list[Rung]) -> list[Rung]:
+    """A rung over more devices goes behind all narrower ones, but before those at the end that it outdoes."""
+    merged, at = list(narrower), 0
+    for rung in wider:
+        behind = len(merged)
+        while behind > at and _outdoes(launches, rung, merged[behind - 1]):
+            behind -= 1
+        merged.insert(behind, rung)
+        at = behind + 1
+    return merged
+
+
+def _outdoes(launches: Launches, rung: Rung, narrower: Rung) -> bool:
+    """Whether more devices are worth it: slots are ours to choose, the narrower rung has but one, the wider at least
+    doubles what that holds, and none of its devices is less capable."""
+    if slots_asked(launches) or narrower.shape.parallel > 1:
+        return False
+    ranks = launches.request.device_ranks or {}
+    least, best = min(ranks.get(name, 0) for name in rung.placed), max(ranks.get(name, 0) for name in narrower.placed)
+    return rung.shape.ctx_size >= 2 * narrower.shape.ctx_size and least >= best

@@ -41,7 +41,8 @@ def test_L7_a_model_that_is_too_big_is_told_with_the_context_that_would_fit(tmp_
     path = write_model(tmp_path / "m.gguf")
     refused = said(ModelEntry("m", path, parallel=1), 140)
     assert refused.startswith("too big: needs ")
-    advised = int(refused.rpartition("a ctx_size of ")[2].removesuffix(" would fit)"))
+    assert "; Set models.m.ctx_size to at most " in refused
+    advised = int(refused.rpartition("to at most ")[2])
     assert f"1 slot x {advised} tokens" in said(ModelEntry("m", path, ctx_size=advised, parallel=1), 140)
     assert said(ModelEntry("m", path), 10).endswith("more than any device has for it")
 

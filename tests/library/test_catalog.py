@@ -87,7 +87,7 @@ def test_two_names_over_one_file_are_two_models(chat: Path) -> None:
     first, second = (model.spec for model in made.models())
     assert first is not None
     assert second is not None
-    assert [(option.ctx_size, option.parallel) for option in second.options] == [(4096, 1)]
+    assert {(option.ctx_size, option.parallel) for option in second.options} == {(4096, 1)}
     assert first.options != second.options
     assert (found := made.resolve("chat.gguf")) is not None
     assert found.name == "one"

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -160,8 +161,9 @@ async def test_L7_a_refusal_says_what_would_fit(available: int, fits: bool) -> N
             hall.dispatch.carry_out(RejectJob(job.id, refusal))
             answer = await ticket.answer()
     assert isinstance(answer, Rejection)
-    fit = LargestFit(int(str(answer.detail["max_ctx_that_fits"])), int(str(answer.detail["max_parallel_that_fits"])))
-    assert fit == build().catalog.largest_fit(MODEL, {DeviceName("sim0"): available})
+    fit = build().catalog.largest_fit(MODEL, {DeviceName("sim0"): available})
+    found = LargestFit(int(str(answer.detail["max_ctx_that_fits"])), int(str(answer.detail["max_parallel_that_fits"])))
+    assert found == replace(fit, suggestions=())
     assert (fit.ctx_size > 0) is fits
     suggestions = answer.detail["suggestions"]
     assert isinstance(suggestions, list)
