@@ -160,11 +160,11 @@ def _may_be_quantized(launches: Launches) -> bool:
     caching = [layer for layer in geometry.layers[: geometry.blocks] if layer.cache_source is not None]
     if not geometry.has_cache or not caching or person.flash_attn == "off" or not person.kv_offload:
         return False
-    if launches.request.on_host:
-        return all(_whole_blocks(layer) for layer in caching)
     plain = _on_one(launches, Shape(CELL_STEP, slots_asked(launches) or 1))
-    refused = isinstance(plain, FlagError) or not plain.flash_attn
-    return not refused and all(_whole_blocks(layer) and _has_kernel(layer) for layer in caching)
+    if isinstance(plain, FlagError) or not plain.flash_attn:
+        return False
+    anywhere = launches.request.on_host
+    return all(_whole_blocks(layer) and (anywhere or _has_kernel(layer)) for layer in caching)
 
 
 def _may_be_mixed(launches: Launches) -> bool:

@@ -16,7 +16,7 @@ from tests.vram.models import model, real
 
 A, B, C = (DeviceName(name) for name in "abc")
 GIB = 1 << 30
-REQUEST = LadderRequest("file")
+REQUEST = LadderRequest("file", overhead_bytes=512 << 20)
 LLAMA, SMALL_CACHE, EXPERTS = "Llama-3.1-8B-Q4_K_M", "Gemma-4-12B-Q4_K_M", "Qwen3-30B-A3B-Q4_K_M"
 
 

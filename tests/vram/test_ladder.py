@@ -16,7 +16,7 @@ from tests.vram.models import MIB, model, real, real_headers
 A, B, C, D, HOST = (DeviceName(name) for name in ("a", "b", "c", "d", "host"))
 GIB = 1 << 30
 F16, Q8, Q8_Q4 = ("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "q4_0")
-REQUEST = LadderRequest("file", engine_build="b1")
+REQUEST = LadderRequest("file", engine_build="b1", overhead_bytes=512 * MIB)
 PLAIN = replace(REQUEST, cache_types=F16)
 LLAMA, SMALL_CACHE, ENCODER = "Llama-3.1-8B-Q4_K_M", "Gemma-4-12B-Q4_K_M", "bge-base-en-v1.5-Q8_0"
 LARGE, MLA, BEFORE_MLA = "Llama-3.3-70B-Q4_K_M", "DeepSeek-V2-Lite-Q4_K_M", "DeepSeek-Coder-V2-Lite-nonMLA-Q5_K_M"
@@ -296,7 +296,10 @@ def test_a_splits_footprint_is_that_of_the_flags_it_is_launched_with() -> None:
     """Device by device, to the byte."""
     for option in of(LARGE, a=48, b=24):
         words = ("--ctx-size", str(option.ctx_size), "--parallel", str(option.parallel), *option.flags)
-        assert option.footprint == footprint(real(LARGE), parse_flags(words), option.devices).devices
+        assert (
+            option.footprint
+            == footprint(real(LARGE), parse_flags(words), option.devices, overhead_bytes=512 * MIB).devices
+        )
 
 
 def test_a_persons_own_split_stands() -> None:
@@ -327,7 +330,7 @@ def test_a_rungs_footprint_is_that_of_the_flags_it_is_launched_with() -> None:
     request = replace(REQUEST, flags=("-ctk", "q8_0", "-ctv", "q8_0"))
     best = ladder(real(LLAMA), request, (A,))[0]
     words = ("--ctx-size", str(best.ctx_size), "--parallel", str(best.parallel), *best.flags, *request.flags)
-    direct = footprint(real(LLAMA), parse_flags(words), (A,))
+    direct = footprint(real(LLAMA), parse_flags(words), (A,), overhead_bytes=512 * MIB)
     assert best.footprint == direct.devices
     assert best.host == direct.host
 
