@@ -64,6 +64,7 @@ class Advice:
         self._usable = usable_bytes
         self._launches = Launches(geometry, request)
         self._slots = slots_asked(self._launches)
+        self._known: dict[tuple[object, ...], bool] = {}
 
     def largest(self) -> Fit:
         """The largest context and the most slots: one step more does not fit."""
@@ -77,7 +78,11 @@ class Advice:
 
     def fits(self, request: LadderRequest) -> bool:
         """Whether the ladder of a request has a rung that the memory carries."""
-        return self._carries(request, rungs_of)
+        asked = (request.ctx_size, request.ctx_per_slot, request.parallel, request.cache_types, request.flags)
+        key = (*asked, request.device)
+        if key not in self._known:
+            self._known[key] = self._carries(request, rungs_of)
+        return self._known[key]
 
     def _carries(self, request: LadderRequest, rungs: _Rungs) -> bool:
         try:
@@ -198,7 +203,9 @@ class Advice:
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
     """The largest number from 1 to `most` for which `holds`, 0 if there is none. What holds for one holds below it."""
-    low, high = 0, most
+    if most < 1 or not holds(1):
+        return 0
+    low, high = 1, most
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

@@ -9,6 +9,7 @@ are refused.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 MAX_PATTERN_BYTES = 1024
 MAX_STATES = 20_000  # of the automaton; libstdc++ itself gives up at 100,000
@@ -368,8 +369,10 @@ class Pattern:
     _start: int = field(repr=False, compare=False)
     _looks_ahead: bool = field(repr=False, compare=False)
     _met: dict[tuple[frozenset[int], str], _Situation] = field(default_factory=dict, repr=False, compare=False)
+    _answers: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
+    @lru_cache(maxsize=64)  # planning reads the same flags and asks about the same tensors for every launch it weighs
     def of(cls, text: str) -> "Pattern":
         """Raises PatternError for what the engine refuses, and for what cannot be matched here."""
         raw = text.encode("utf-8", "surrogateescape")
@@ -384,7 +387,11 @@ class Pattern:
 
     def search(self, name: str) -> bool:
         """Whether any part of the name matches."""
-        return self._run(name.encode("utf-8", "surrogateescape"), 0, self._start, anywhere=True)
+        known = self._answers.get(name)
+        if known is None:
+            known = self._run(name.encode("utf-8", "surrogateescape"), 0, self._start, anywhere=True)
+            self._answers[name] = known
+        return known
 
     def _run(self, text: bytes, begin: int, start: int, *, anywhere: bool) -> bool:
         """Whether the states from `start` on find something at `begin`, or later if `anywhere`."""
