@@ -5,7 +5,7 @@ looks and writes sentences, others carry them out. `max_ctx_that_fits` and `max_
 whoever has the planner adds them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from math import ceil
 
@@ -247,12 +247,15 @@ def _pinned_bytes(state: State, device: DeviceName) -> int:
 
 
 def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
-    """L7: 507 with the arithmetic of the smallest launch there is."""
+    """L7: 507 with the arithmetic of the launch that is nearest to fitting, and what there is of every device on which
+    the model could be launched."""
     ledger = state.ledger
-    option = min(model.spec.options, key=lambda each: sum(need for _, need in ledger.needs(each)))
+    option = _nearest(state, model)
     needs = ledger.needs(option)
     per_device = [_arithmetic(state, device, need) for device, need in needs]
     short = [row for row in per_device if row["short_bytes"]]
+    taken = {device for device, _ in needs}
+    others = dict.fromkeys(device for each in model.spec.options for device in each.devices if device not in taken)
     suggestions, changes = _suggestions(state, needs, fit)
     retry_seconds = state.policy.fit_wait_seconds if changes else None
     when = "never fits" if fit is Fit.NEVER else "does not fit now, and nothing that we run could make room"
@@ -271,7 +274,7 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
             "model": model.name,
             "required_bytes": sum(need for _, need in needs),
             "available_bytes": sum(max(0, _int(row["available_bytes"])) for row in per_device),
-            "per_device": per_device,
+            "per_device": [*per_device, *(_arithmetic(state, device, 0) for device in others)],
             "estimate": _estimate(option),
             "holders": _holders(state, needs),
             "busy_models": busy_models(state),
@@ -282,9 +285,20 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     )
 
 
+def _nearest(state: State, model: ModelState) -> LaunchOption:
+    """The launch that lacks least, of those alike the one that takes least."""
+    room = room_of(state)
+
+    def lacks(option: LaunchOption) -> tuple[int, int]:
+        needs = state.ledger.needs(option)
+        return sum(max(0, need - room.get(device, 0)) for device, need in needs), sum(need for _, need in needs)
+
+    return min(model.spec.options, key=lacks)
+
+
 def _which(model: ModelState, option: LaunchOption) -> str:
     launches = len(model.spec.options)
-    return f"the smallest of {launches} launches: {option.ctx_size} tokens in all, {option.parallel} slots"
+    return f"the nearest of {launches} launches: {option.ctx_size} tokens in all, {option.parallel} slots"
 
 
 def _taught(ledger: Ledger, option: LaunchOption) -> Iterator[str]:
@@ -372,14 +386,20 @@ def _suggestions(state: State, needs: Needs, fit: Fit) -> tuple[list[str], bool]
         told = ", ".join(f"{_size(short)} on {device}" for device, short in most if short)
         found.append(f"Close programs outside that hold at least {told}")
     if _enough(state, needs, pins=True):
-        names = sorted({str(item.model.spec.name) for item in state.instances.values() if item.model.pinned})
-        found.append(f"Unpin {', '.join(names)}")
+        short = [device for device, need in needs if need > _yieldable_bytes(state, device)]
+        found.append(f"Unpin {', '.join(_pinned_on(state, short))}")
     leased = [state.leases[device] for device, _ in needs if device in state.leases]
     if leased and _enough(state, needs, leases=True):
         told = " and ".join(f"{lease.device} (leased to {lease.owner})" for lease in leased)
         found.append(f"Release {told}")
     changes = bool(leased) or any(books[device].external_bytes or books[device].lost_bytes for device, _ in needs)
     return found, changes
+
+
+def _pinned_on(state: State, devices: Collection[DeviceName]) -> list[str]:
+    """The pinned models that hold memory there."""
+    holding = (state.instances[each] for device in devices for each in state.ledger.books[device].reservations)
+    return sorted({str(instance.model.name) for instance in holding if instance.model.pinned})
 
 
 def _enough(state: State, needs: Needs, *, outside: bool = False, pins: bool = False, leases: bool = False) -> bool:
