@@ -46,7 +46,8 @@ class Backend(Enum):
 class DeviceInfo:
     """A device as found: `spec` is what the core plans with, the rest tells the engine which one it is.
 
-    `index` counts the backend's devices from 0. `uuid` and `pci_bus` are empty for the host.
+    `index` counts the backend's devices from 0. `uuid` and `pci_bus` are empty for the host. `capability` says what a
+    card can do beside others: ten times its compute capability, 0 where it is not known.
     """
 
     spec: DeviceSpec
@@ -55,6 +56,7 @@ class DeviceInfo:
     index: int = 0
     uuid: str = ""
     pci_bus: str = ""
+    capability: int = 0
 
 
 class DeviceMonitor(Protocol):

@@ -54,12 +54,13 @@ class Cards:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """What the driver says of one card that answers. `total_bytes` is 0 where it does not tell."""
+    """What the driver says of one card that answers. `total_bytes` and `capability` are 0 where it does not tell."""
 
     pci: tuple[int, int, int]
     uuid: str
     label: str
     total_bytes: int
+    capability: int
 
 
 def all_of(cards: Sequence[DeviceInfo]) -> Collection[DeviceName]:
@@ -224,7 +225,17 @@ def _describe(handle: Handle) -> _Card:
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
         label=_text(pynvml.nvmlDeviceGetName(handle)),
         total_bytes=total_bytes,
+        capability=_capability(handle),
     )
+
+
+def _capability(handle: Handle) -> int:
+    """Ten times the card's compute capability (89 for 8.9). No card is left out because it does not tell."""
+    try:
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except pynvml.NVMLError:
+        return 0
+    return 10 * int(major) + int(minor)
 
 
 def _numbered(cards: list[_Card], headroom: Headroom) -> Iterator[DeviceInfo]:
@@ -232,7 +243,7 @@ def _numbered(cards: list[_Card], headroom: Headroom) -> Iterator[DeviceInfo]:
         spec = DeviceSpec(DeviceName(f"gpu{index}"), card.total_bytes, headroom.of(card.total_bytes))
         domain, bus, device = card.pci
         pci_bus = f"{domain:04x}:{bus:02x}:{device:02x}.0"
-        yield DeviceInfo(spec, card.label, Backend.CUDA, index=index, uuid=card.uuid, pci_bus=pci_bus)
+        yield DeviceInfo(spec, card.label, Backend.CUDA, index, card.uuid, pci_bus, card.capability)
 
 
 def _text(value: str | bytes) -> str:

@@ -86,6 +86,7 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             overhead_bytes=max(_overhead_bytes(info) for info in devices),
             mixed_cache=devices[0].backend is not Backend.VULKAN,
             device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
+            device_ranks={info.spec.name: info.capability for info in devices},
             projector=_geometry(source.projector) if source.projector is not None else None,
         )
         if entry.cache_types is None and not takes_cache(geometry, request):

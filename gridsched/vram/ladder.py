@@ -22,6 +22,7 @@ MANY_SLOTS_ON_HOST = (4, 2)  # a processor answers eight at once hardly faster t
 FEW_SLOTS = 2  # one for people while the other is busy (S6)
 SLOTS_OF_A_POOL = (4, 2)  # who asks for a pool as a whole wants long contexts
 CHEAP_CACHE_BYTES = 1 << 30  # what many slots may always take, however small the model is
+WORTHWHILE_PART = 50  # a worse launch is offered where it saves a fiftieth
 MOST_CONTEXTS = 6  # between the target and the floor, so that no setting makes a ladder of hundreds of rungs
 EVERY_GROUP = 4  # up to so many devices any of them may share a model; of more, neighbours
 
@@ -42,7 +43,7 @@ def rungs_of(launches: Launches, devices: Sequence[DeviceName]) -> list[Rung]:
     it; and more of them override fewer by the same rule. What a device could not carry were it empty is left out,
     unless that leaves nothing: then the rungs say what is missing (L7).
     """
-    shapes = worth_offering(launches)
+    shapes = worth_offering(launches, devices)
     by_width = list(_by_width(launches, shapes, devices, shapes[0]))
     carried = [[rung for rung in rungs if _carried(launches, rung)] for rungs in by_width]
     merged: list[Rung] = []
@@ -53,36 +54,48 @@ def rungs_of(launches: Launches, devices: Sequence[DeviceName]) -> list[Rung]:
 
 def leanest_rungs(launches: Launches, devices: Sequence[DeviceName]) -> Iterator[Rung]:
     """The rungs of a ladder that take least: the shortest context and the fewest slots, on any devices. Where none of
-    them fits, hardly any other does; only layers that come out otherwise between devices can make a difference."""
-    shapes = list(shapes_of(launches))
+    them fits, hardly any other does; only layers that come out otherwise between devices can make a difference. Raises
+    FlagError as `ladder` does."""
+    shapes, _ = _accepted(launches, devices)
     least = min((shape.ctx_size, shape.parallel) for shape in shapes)
     leanest = [shape for shape in shapes if (shape.ctx_size, shape.parallel) == least]
-    taken = [shape for shape in leanest if not isinstance(_on_one(launches, shape), FlagError)]
-    best = next((shape for shape in shapes if not isinstance(_on_one(launches, shape), FlagError)), None)
-    if best is not None:
-        for rungs in _by_width(launches, taken, devices, best):
-            yield from rungs
+    for rungs in _by_width(launches, leanest, devices, next(iter(shapes))):
+        yield from rungs
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------
 
 
-def worth_offering(launches: Launches) -> list[Shape]:
-    """The shapes in the order in which they are preferred, without those that take as much of a device as a better one
-    does: wherever they fit the better one fits too. Raises FlagError where the engine refuses all of them."""
+def worth_offering(launches: Launches, devices: Sequence[DeviceName]) -> list[Shape]:
+    """The shapes in the order in which they are preferred, without those that take hardly less than a better one does:
+    wherever they fit the better one fits too, or all but. That which takes least is kept whatever it saves. Raises
+    FlagError where the engine refuses all of them."""
+    shapes, width = _accepted(launches, devices)
+    taken = {shape: sum(launches.needs(Rung(shape, tuple(devices[:width])))) for shape in shapes}
     kept: list[Shape] = []
-    least: int | None = None
-    refusal: FlagError | None = None
-    for shape in shapes_of(launches):
-        found = _on_one(launches, shape)
-        if isinstance(found, FlagError):
-            refusal = refusal or found
-        elif least is None or found.devices[0].total_bytes < least:
-            least = found.devices[0].total_bytes
+    least = 0
+    for shape in shapes:
+        if not kept or taken[shape] < least - least // WORTHWHILE_PART:
+            least = taken[shape]
             kept.append(shape)
-    if refusal is not None and not kept:
-        raise refusal
-    return kept
+    leanest = min(shapes, key=lambda shape: taken[shape])
+    return kept if taken[leanest] >= least else [*kept, leanest]
+
+
+def _accepted(launches: Launches, devices: Sequence[DeviceName]) -> tuple[list[Shape], int]:
+    """The shapes that the engine takes, and on how few devices: on one, unless a person's flags want more. Raises
+    FlagError where there are none."""
+    refusal: FlagError | None = None
+    for width in range(1, len(devices) + 1):
+        placed = tuple(devices[:width])
+        shapes = []
+        for shape in shapes_of(launches):
+            found = launches.refusal(Rung(shape, placed))
+            refusal = refusal or found
+            shapes += [] if found else [shape]
+        if shapes:
+            return shapes, width
+    raise refusal or FlagError("--ctx-size", "there is no launch to offer")
 
 
 def shapes_of(launches: Launches) -> Iterator[Shape]:
@@ -160,8 +173,8 @@ def _may_be_quantized(launches: Launches) -> bool:
     caching = [layer for layer in geometry.layers[: geometry.blocks] if layer.cache_source is not None]
     if not geometry.has_cache or not caching or person.flash_attn == "off" or not person.kv_offload:
         return False
-    plain = _on_one(launches, Shape(CELL_STEP, slots_asked(launches) or 1))
-    if isinstance(plain, FlagError) or not plain.flash_attn:
+    plain = launches.on_one(Shape(CELL_STEP, slots_asked(launches) or 1))
+    if plain is None or not plain.flash_attn:
         return False
     anywhere = launches.request.on_host
     return all(_whole_blocks(layer) and (anywhere or _has_kernel(layer)) for layer in caching)
@@ -211,8 +224,8 @@ def _counts(launches: Launches, context: int, cache: CacheTypes) -> list[int]:
         return [count for count in SLOTS_OF_A_POOL if context >= count * launches.request.ctx_floor] + [1]
     found = []
     for count in MANY_SLOTS_ON_HOST if launches.request.on_host else MANY_SLOTS:
-        taken = _on_one(launches, Shape(context * count, count, cache))
-        if count == FEW_SLOTS or (isinstance(taken, Footprint) and _is_cheap(taken)):
+        taken = launches.on_one(Shape(context * count, count, cache))
+        if count == FEW_SLOTS or (taken is not None and _is_cheap(taken)):
             found.append(count)
     return [*found, 1]
 
@@ -220,14 +233,6 @@ def _counts(launches: Launches, context: int, cache: CacheTypes) -> list[int]:
 def _is_cheap(taken: Footprint) -> bool:
     part = taken.devices[0]
     return part.kv_bytes + part.recurrent_bytes <= max(CHEAP_CACHE_BYTES, part.weights_bytes)
-
-
-def _on_one(launches: Launches, shape: Shape) -> Footprint | FlagError:
-    """What a shape takes on a single device, or why the engine refuses it."""
-    try:
-        return launches.on_one(shape)
-    except FlagError as error:
-        return error
 
 
 # --- placements -------------------------------------------------------------------------------------------------
@@ -242,6 +247,8 @@ def _by_width(
         groups = groups_of(launches, devices, width)
         if not groups:
             return
+        if launches.refusal(Rung(best, groups[0])):
+            continue  # what a person's flags say of devices
         yield [Rung(shape, placed) for shape in shapes for placed in groups]
         if needed:
             return

@@ -13,7 +13,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.vram.cache import cache_bytes, state_bytes
 from gridsched.vram.context import plan_context
-from gridsched.vram.flags import LaunchFlags, parse_flags
+from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
 from gridsched.vram.footprint import Footprint, footprint
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.overhead import overhead
@@ -114,9 +114,20 @@ class Launches:
         """Layers on devices, the output layer among them: no more devices than these share the model."""
         return sum(device is not None for device in place(self.geometry, self.person, 1).layers)
 
-    def on_one(self, shape: Shape) -> Footprint:
-        """What a shape takes on a single device. Raises FlagError where the engine would refuse it."""
-        return self._estimate(shape, (DeviceName("one"),)).footprint
+    def on_one(self, shape: Shape) -> Footprint | None:
+        """What a shape takes on a single device; None where the engine would refuse it."""
+        try:
+            return self._estimate(shape, (DeviceName("one"),)).footprint
+        except FlagError:
+            return None
+
+    def refusal(self, rung: Rung) -> FlagError | None:
+        """Why the engine would refuse a rung."""
+        try:
+            self._estimate(*rung)
+        except FlagError as error:
+            return error
+        return None
 
     def needs(self, rung: Rung) -> tuple[int, ...]:
         """Bytes on each device of a rung. Raises FlagError."""

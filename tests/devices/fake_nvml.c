@@ -5,6 +5,7 @@
  *
  *   driver CODE                                        opening the driver gives this code
  *   card UUID PCI TOTAL RESERVED USED NAME...          cards count from 0 in the order of their lines
+ *   capability CARD MAJOR MINOR                        what it can compute; without it that question is not supported
  *   holds CARD compute|graphics PID BYTES|unknown      one row of a process list
  *   fails CARD memory|compute|graphics|name CODE       that question about that card gives this code
  *
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
 
 struct card { char uuid[80], pci[32], name[96]; uint64_t total, reserved, used; };
 struct memory { uint32_t version; uint64_t total, reserved, free, used; };
@@ -60,6 +61,14 @@ static int visit_failure(const char *line, void *with) {
         return 0;
     search->code = code;
     return 1;
+}
+
+struct capability_search { int card, major, minor; };
+
+static int visit_capability(const char *line, void *with) {
+    struct capability_search *search = with;
+    int card;
+    return sscanf(line, "capability %d %d %d", &card, &search->major, &search->minor) == 3 && card == search->card;
 }
 
 struct process_search { int card; const char *list; uint32_t count, room; struct process *rows; };
@@ -140,6 +149,17 @@ int nvmlDeviceGetName(void *handle, char *text, unsigned size) {
     int code = look_up(handle, "name", &card);
     if (!code) snprintf(text, size, "%s", card.name);
     return code;
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) {
+    struct card card;
+    int code = look_up(handle, "", &card);
+    struct capability_search search = {.card = (int)(intptr_t)handle - 1};
+    if (code) return code;
+    if (!each_line(visit_capability, &search)) return NOT_SUPPORTED;
+    *major = search.major;
+    *minor = search.minor;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *pci) {

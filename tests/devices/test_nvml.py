@@ -75,6 +75,12 @@ def test_cards_are_named_in_pci_order_and_known_by_uuid(driver: Driver) -> None:
     assert second.spec.headroom_bytes == GIB
 
 
+def test_what_a_card_can_compute_is_known_where_the_driver_tells(driver: Driver) -> None:
+    """Its compute capability; a card that does not tell is used all the same."""
+    driver.tell(SMALL, BIG, "capability 1 8 9")
+    assert [info.capability for info in opened().devices()] == [0, 89]
+
+
 async def test_the_drivers_own_share_is_nobodys_memory(driver: Driver) -> None:
     """What the driver reserves is neither used by somebody nor there to be planned (D1)."""
     driver.tell(SMALL)

@@ -6,7 +6,7 @@ step. Its timer is fired at exactly the time it asked for, never before, so a ru
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from gridsched.core.commands import (
@@ -72,12 +72,7 @@ def spanning(sizes_gb: Mapping[str, float], parallel: int = 1, key: str = "span"
 
 def model(name: str, *options: LaunchOption, load: float = 10.0, **more: object) -> ModelSpec:
     """A model with its ladder. Keys are told apart by the model's name."""
-    named = tuple(
-        LaunchOption(
-            f"{name}:{each.key}", each.ctx_size, each.parallel, each.footprint, measured_bytes=each.measured_bytes
-        )
-        for each in options
-    )
+    named = tuple(replace(each, key=f"{name}:{each.key}") for each in options)
     return ModelSpec(ModelName(name), named, load_seconds=load, **more)  # type: ignore[arg-type]  # the tests' keywords
 
 
