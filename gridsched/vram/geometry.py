@@ -164,10 +164,13 @@ def _depth(keys: Keys, row: Architecture) -> Depth:
     loops = keys.number("num_loops", 1) if keys.architecture == "nanbeige" else 1
     if not 1 <= total * loops <= MAX_BLOCKS:
         raise keys.error("block_count", f"{total * loops} is implausible (1 to {MAX_BLOCKS} are possible)")
-    drafting = keys.number("nextn_predict_layers", 0) if row.drafting else 0
-    if drafting >= total:
-        raise keys.error("nextn_predict_layers", f"{drafting} of {total} blocks leave none")
-    return Depth(total * loops, total * loops - drafting)
+    drafting = keys.number("nextn_predict_layers", 0)
+    if drafting > total:
+        raise keys.error("nextn_predict_layers", f"{drafting} of {total} blocks are too many")
+    if row.router:
+        return Depth(total + 1, total)
+    # A file of drafting blocks alone is a draft model, whose ordinary layers they are.
+    return Depth(total * loops, total * loops - drafting % total)
 
 
 def _remembers(layer: Layer) -> bool:

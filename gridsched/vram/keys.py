@@ -36,6 +36,10 @@ class Keys:
         """The value as the header has it."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
+    def is_list(self, key: str) -> bool:
+        """Whether the header has a list there."""
+        return isinstance(self.raw(key), tuple | SkippedArray)
+
     def text(self, full_key: str) -> str | None:
         """A string by its whole key."""
         value = self.metadata.get(full_key)

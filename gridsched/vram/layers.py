@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gridsched.vram.architectures import Architecture, Indexer, Recurrence, WindowRule
-from gridsched.vram.header import SkippedArray
 from gridsched.vram.keys import MAX_COUNT, Keys
-from gridsched.vram.state import state_bytes
+from gridsched.vram.state import ngram_bytes, state_bytes
 
 _STATE_TENSORS = ("ssm_", "time_mix_", "shortconv.", "linear_attn")
 _BLOCK_TENSOR = re.compile(r"blk\.(\d{1,9})\.(.+)", re.DOTALL)
@@ -89,6 +88,8 @@ def build_layers(keys: Keys, row: Architecture, depth: Depth, tensor_names: Iter
     kv_heads = heads  # without the key every head has its own K and V
     if keys.raw("attention.head_count_kv") is not None:
         kv_heads = keys.per_layer("attention.head_count_kv", depth.total, depth.blocks, 0)
+    if row.router:
+        heads, kv_heads = (*heads[:-1], 1), (*kv_heads[:-1], 1)
     lengths = _head_lengths(keys, heads)
     windows = _window_layers(keys, row, depth)
     state = state_bytes(keys, row.state, heads[0], lengths[False][0])
@@ -112,6 +113,10 @@ def build_layers(keys: Keys, row: Architecture, depth: Depth, tensor_names: Iter
                 state_bytes=state if recurrent[index] else 0,
             )
         )
+    if row.ngrams and isinstance(marked := keys.raw("ple.layers"), tuple):
+        history = ngram_bytes(keys)
+        for index in {int(item) for item in marked if isinstance(item, int)} & set(range(depth.blocks)):
+            layers[index] = replace(layers[index], state_bytes=layers[index].state_bytes + history)
     return _with_side_caches(keys, row, depth, layers) if row.indexer else tuple(layers)
 
 
@@ -130,11 +135,12 @@ def _window_layers(keys: Keys, row: Architecture, depth: Depth) -> tuple[bool, .
     rule, key = row.window, "attention.sliding_window_pattern"
     if rule is None or not window_tokens(keys, rule, depth):
         return (False,) * depth.total
-    value, period = keys.raw(key), rule.period
-    listed = isinstance(value, tuple | SkippedArray)
-    if value is not None and rule.reads_list and (listed or not rule.reads_period):
-        return keys.marks(key, depth.total, depth.blocks)
-    if value is not None and rule.reads_period and not listed:
+    period = rule.period
+    if rule.by_header and keys.raw(key) is not None:
+        if keys.is_list(key):
+            return keys.marks(key, depth.total, depth.blocks)
+        if period is None:
+            raise keys.error(key, "is one number where a list for each layer is expected")
         period = keys.number(key)
     if period is None:
         raise keys.error(key, "is missing from the header")
@@ -219,16 +225,18 @@ def _cache_sources(keys: Keys, row: Architecture, windows: tuple[bool, ...], dep
 
 
 def _with_side_caches(keys: Keys, row: Architecture, depth: Depth, layers: list[Layer]) -> tuple[Layer, ...]:
-    width = row.indexer_rows * keys.number("attention.indexer.key_length", 0)
+    # A pooling indexer keeps a key, a gate and a pooled key.
+    width = keys.number("attention.indexer.key_length", 0) * (3 if keys.number("attention.indexer.kpool", 0) else 1)
     if row.indexer is Indexer.COMPRESSED:
         ratios = _compression_ratios(keys, depth)
-        return tuple(_compressed(layer, ratio, width) for layer, ratio in zip(layers, ratios, strict=True))
+        layers = [_compressed(layer, ratio, width) for layer, ratio in zip(layers, ratios, strict=True)]
+        # What compresses the keys of drafting blocks is not part of the model's own context.
+        return tuple(layer if i < depth.blocks else replace(layer, state_bytes=0) for i, layer in enumerate(layers))
     if not width:  # a conversion from before the indexer: no engine that has one loads it
         return tuple(layers)
-    keys_alone = row.indexer is Indexer.ATTENTION_LAYERS or keeps_keys_alone(keys, row)
     indexed = _indexed_layers(keys, row, depth)
     return tuple(
-        replace(layer, side_caches=(SideCache(width, 0 if keys_alone else layer.value_length),))
+        replace(layer, side_caches=(SideCache(width, layer.value_length if row.indexer is Indexer.AFTER_DENSE else 0),))
         if indexed[index] and layer.cache_source is not None
         else layer
         for index, layer in enumerate(layers)
@@ -240,10 +248,12 @@ def _indexed_layers(keys: Keys, row: Architecture, depth: Depth) -> tuple[bool, 
         dense = keys.number("leading_dense_block_count", 0)
         return tuple(index >= dense for index in range(depth.total))
     marks = (True,) * depth.blocks
-    if row.indexer is Indexer.BY_TYPES:
+    if row.indexer in (Indexer.BY_TYPES, Indexer.GLM):
         if keys.raw("attention.indexer.types") is not None:
             marks = keys.marks("attention.indexer.types", depth.total, depth.blocks)[: depth.blocks]
-        elif keys.number("context_length", 0, most=MAX_COUNT) >= _GLM_SHARED_INDEXERS_FROM:
+        elif (
+            row.indexer is Indexer.GLM and keys.number("context_length", 0, most=MAX_COUNT) >= _GLM_SHARED_INDEXERS_FROM
+        ):
             marks = tuple(index in (0, 1) or index % 4 == _GLM_INDEXED for index in range(depth.blocks))
     return marks + (False,) * (depth.total - depth.blocks)
 

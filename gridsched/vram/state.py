@@ -66,6 +66,13 @@ def state_bytes(keys: Keys, kind: StateKind | None, heads: int, head_length: int
     return sizes[kind]() if kind in sizes else state_space(keys, kind).state_bytes
 
 
+def ngram_bytes(keys: Keys) -> int:
+    """What one layer with n-gram embeddings remembers of one sequence beside its state: the inputs that its dilated
+    convolution looks back over, in every stream of the hyper-connections. Raises GeometryError."""
+    back = max(keys.number("ple.conv_kernel", 0) - 1, 0) * keys.number("ple.ngram_size", 0)
+    return _F32_BYTES * back * keys.number("hyper_connection.count", 1) * keys.number("embedding_length")
+
+
 def _kda_bytes(keys: Keys, heads: int) -> int:
     head = keys.number("kda.head_dim")
     remembered = (keys.number("ssm.conv_kernel", 0) or 4) - 1

@@ -48,9 +48,9 @@ def sliding(geometry: Geometry) -> list[int]:
 
 @pytest.mark.slow
 def test_cache_and_state_are_what_the_engine_allocates_for_every_architecture() -> None:
-    """To the byte: 116 architectures with windows, patterns, lists, states, latent and compressed keys."""
+    """To the byte: 400 models with windows, patterns, lists, states, latent and compressed keys."""
     rows = allocations()
-    assert len({row.architecture for row in rows}) > 110
+    assert len({row.architecture for row in rows}) > 130
     wrong = []
     for row in rows:
         part = estimate(row.geometry, *row.flags).devices[0]
@@ -61,7 +61,7 @@ def test_cache_and_state_are_what_the_engine_allocates_for_every_architecture() 
 
 def test_an_architecture_has_one_row() -> None:
     """A name that is listed twice would have the last row without a word."""
-    assert len(ARCHITECTURES) > 130
+    assert len(ARCHITECTURES) > 150
     assert all(architecture(name) is row for name, row in ARCHITECTURES.items())
     assert not architecture("newone").known
 
@@ -70,12 +70,19 @@ def test_an_architecture_has_one_row() -> None:
 
 
 @pytest.mark.parametrize("pattern", [[True, False, False, True], [1, 0, 0, 1]])
-def test_a_list_marks_the_layers_that_slide(pattern: Value) -> None:
-    """Where the loader reads one, as booleans or as numbers."""
-    keys: dict[str, Any] = {"attention__sliding_window": 300, "attention__sliding_window_pattern": pattern}
-    assert sliding(tiny("gemma4", **keys)) == [0, 3]
-    assert sliding(tiny("mellum", **keys)) == [0, 3]
-    assert sliding(tiny("gemma3", **keys)) == [0, 1, 2, 3]  # not read: the last of six is full
+@pytest.mark.parametrize("name", ["gemma4", "gemma3", "cohere2moe"])
+def test_a_list_marks_the_layers_that_slide(name: str, pattern: Value) -> None:
+    """As booleans or as numbers, and before any period."""
+    geometry = tiny(name, attention__sliding_window=300, attention__sliding_window_pattern=pattern)
+    assert sliding(geometry) == [0, 3]
+
+
+@pytest.mark.parametrize(("pattern", "words"), [(6, "is one number where a list"), (None, "is missing")])
+def test_a_window_without_a_rule_needs_a_list(pattern: int | None, words: str) -> None:
+    """Gemma 4's loader has no period of its own."""
+    keys = {} if pattern is None else {"attention__sliding_window_pattern": pattern}
+    with pytest.raises(GeometryError, match=rf"gemma4\.attention\.sliding_window_pattern: {words}"):
+        tiny("gemma4", attention__sliding_window=300, **keys)
 
 
 def test_chunked_attention_is_a_window_of_a_chunk() -> None:
@@ -135,6 +142,9 @@ def test_an_indexer_has_a_cache_of_keys_of_its_own() -> None:
     packed = estimate(deepseek, *flags, "-ctk", "q8_0", "-ctv", "q8_0", "-nkvo")
     assert packed.host.kv_bytes == 4 * (576 + 128) * 34 // 32 * 1024
     assert not tiny("deepseek32", **MLA).layers[0].side_caches
+    pooling = {**keys, "attention__head_count_kv": [0, 1, 0, 1], "attention__indexer__kpool": 4}
+    hybrid = tiny("glm5-next", **pooling, kda__head_dim=32)
+    assert kv_mib(hybrid, *flags) == 2 * (576 + 3 * 128) * 2 * 1024 / MIB  # a key, a gate and a pooled key
 
 
 def test_glm_shares_indexers_from_the_release_with_a_million_tokens() -> None:
@@ -195,6 +205,18 @@ def test_states_of_every_kind() -> None:
     assert (lightning.state_bytes, cached(lightning)) == (4 * 64 * 64 * 4, [7])
 
 
+def test_n_gram_embeddings_remember_what_they_look_back_over() -> None:
+    """Qwen 4: on the layers that the header names, in each stream."""
+    keys: dict[str, Any] = {
+        "ple__layers": [1],
+        "ple__conv_kernel": 4,
+        "ple__ngram_size": 3,
+        "hyper_connection__count": 4,
+    }
+    sizes = [layer.state_bytes for layer in tiny("qwen4exp", **MAMBA, **keys).layers]
+    assert sizes == [MAMBA_BYTES, MAMBA_BYTES + 4 * 3 * 3 * 4 * 256, MAMBA_BYTES, 0]
+
+
 def test_a_state_that_the_header_does_not_size_is_refused() -> None:
     """By the key."""
     with pytest.raises(GeometryError, match=r"rwkv7\.wkv\.head_size: is missing"):
@@ -250,14 +272,33 @@ def test_blocks_that_only_drafting_uses_are_known_by_their_key(name: str) -> Non
     geometry = tiny(name, **(slides if name in ("mimo2", "step35") else {}), nextn_predict_layers=1)
     assert (geometry.blocks, geometry.draft_blocks) == (3, 1)
     assert cached(geometry) == [0, 1, 2]
-    with pytest.raises(GeometryError, match="4 of 4 blocks leave none"):
-        tiny(name, nextn_predict_layers=4)
+    with pytest.raises(GeometryError, match="5 of 4 blocks are too many"):
+        tiny(name, nextn_predict_layers=5)
 
 
-def test_a_loader_that_does_not_read_drafting_blocks_loads_them() -> None:
-    """As ordinary layers, with a cache; also one that is not known."""
-    assert tiny("qwen3", nextn_predict_layers=1).blocks == 4
-    assert cached(tiny("newone", nextn_predict_layers=1)) == [0, 1, 2, 3]
+def test_a_hybrid_without_a_filter_caches_its_drafting_blocks() -> None:
+    """The memory of Nemotron H and Ling 3 counts them, that of Qwen 3.5 does not."""
+    heads, widths = [0, 2, 0, 2], [0, 0, 384, 0]
+    nemotron = tiny("nemotron_h_moe", **MAMBA, attention__head_count_kv=heads, feed_forward_length=widths)
+    drafting = tiny(
+        "nemotron_h_moe",
+        **{**MAMBA, "attention__head_count_kv": heads, "feed_forward_length": widths, "nextn_predict_layers": 1},
+    )
+    assert cached(nemotron) == cached(drafting) == [1, 3]
+    assert cached(tiny("qwen35", **MAMBA, nextn_predict_layers=1)) == []
+
+
+def test_a_file_of_drafting_blocks_alone_is_a_draft_model() -> None:
+    """They are its ordinary layers then."""
+    geometry = tiny("glm4moe", nextn_predict_layers=4)
+    assert (geometry.blocks, geometry.draft_blocks, cached(geometry)) == (4, 0, [0, 1, 2, 3])
+
+
+def test_a_router_keeps_the_cache_of_one_head() -> None:
+    """Granite Switch: behind the blocks of the file."""
+    geometry = tiny("graniteswitch")
+    assert (geometry.blocks, len(geometry.layers)) == (4, 5)
+    assert kv_mib(geometry, "-c", "1024", "-np", "1") == (4 * 2 + 1) * 2 * 64 * 2 * 1024 / MIB
 
 
 def test_blocks_that_are_run_through_again_have_caches_again() -> None:
