@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import trio
@@ -24,21 +23,25 @@ from gridsched.devices.nvml import Usable, all_of
 from gridsched.engine.argv import card_names, refused_flags
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
+from gridsched.engine.options import Option, flag_faults, settings_of
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.planning import Defaults
 from gridsched.library.scan import usual_folders
-from gridsched.library.sources import read_library
+from gridsched.library.sources import read_library, with_problems
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.runtime.tape import Recorder
+from gridsched.settings.document import Loc, dotted
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
 from gridsched.settings.schema import Settings
 from gridsched.store.measurements import MeasurementStore
+from gridsched.vram.environment import environment_fault
+from gridsched.vram.flags import FlagError, parse_flags
 
 CONFIGURATION, PORT_TAKEN, DATA_DIR_IN_USE = 2, 3, 4
 """Exit codes of the contract."""
@@ -131,7 +134,9 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     infos = found.monitor.devices()
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say)
     folders = _folders(settings, data_dir, environ, home)
-    library = read_library(settings.entries(), folders)
+    faults = tuple(launch_faults(settings, engine_found.options))
+    refused = {name: f"{_setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
+    library = with_problems(read_library(settings.entries(), folders), refused)
     catalog = ModelCatalog(
         library,
         infos,
@@ -147,13 +152,14 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
     )
-    in_the_way = [] if engine_found.info.ok else [engine_found.info.problem]
+    told = [settings.told(key, sentence) for _, key, sentence in faults]
+    in_the_way = [] if engine_found.info.ok else [engine_found.info.problem, *told, *_unchecked(settings)]
     in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
     in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
     if in_the_way:
         raise StartError("\n".join(in_the_way))
     notes = [*found.notes, *catalog.notes]
-    problems = [*catalog.problems, *unknown_flags(settings, engine_found.known_flags)]
+    problems = [*catalog.problems, *told]
     engine = LlamaEngine(
         engine_found,
         infos,
@@ -174,18 +180,42 @@ def _cards_of(engine: FoundEngine) -> Usable:
 def our_flags(settings: Settings) -> Iterator[str]:
     """The flags that are ours to give (address, model, slots' doors) may not be configured: a sentence each."""
     for name, model in settings.models.items():
-        if refused := refused_flags(model.flags):
-            yield f"models.{name}.flags: {', '.join(refused)} is given by gridsched itself; remove it"
+        for flag in refused_flags(model.flags):
+            place = ("models", name, "flags", _place_of(flag, model.flags))
+            yield settings.told(place, f"{flag} is given by gridsched itself; remove it")
 
 
-def unknown_flags(settings: Settings, known: frozenset[str]) -> Iterator[str]:
-    """Long flags that the engine's own help does not list: it would end at its start, over each of them."""
+def _unchecked(settings: Settings) -> Iterator[str]:
+    """What nobody can say of the models' flags without an engine."""
+    if any(model.flags for model in settings.models.values()):
+        yield "whether the engine knows the flags of the models was not checked: there is none to ask"
+
+
+def launch_faults(settings: Settings, options: Mapping[str, Option]) -> Iterator[tuple[str, Loc, str]]:
+    """What an engine would refuse of the models' flags and environments, or what cannot be planned: model, key, why."""
+    variables = settings_of(options)
     for name, model in settings.models.items():
-        for flag in (word.partition("=")[0] for word in model.flags if word.startswith("--")):
-            if flag.replace("_", "-") not in known:
-                close = get_close_matches(flag, known, 1)
-                hint = f"; did you mean {close[0]}?" if close else ""
-                yield f"models.{name}.flags: this llama-server's help has no {flag}{hint}"
+        faults = [(fault.index, fault.sentence) for fault in flag_faults(model.flags, options)]
+        if not faults:
+            try:
+                parse_flags(model.flags)
+            except FlagError as error:
+                faults.append((_place_of(error.flag, model.flags), str(error)))
+        for index, sentence in faults:
+            yield name, ("models", name, "flags", index), sentence
+        for variable in model.env:
+            if fault := environment_fault(variable, variables):
+                yield name, ("models", name, "env", variable), fault
+
+
+def _setting_of(key: Loc) -> str:
+    """A fault's setting among those of its model."""
+    return dotted(key[2:] if key[2] == "env" else key[2:3])
+
+
+def _place_of(flag: str, flags: tuple[str, ...]) -> int:
+    """Where a flag was given last."""
+    return max((index for index, word in enumerate(flags) if word.partition("=")[0] == flag), default=0)
 
 
 def _folders(settings: Settings, data_dir: DataDir, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:

@@ -5,14 +5,16 @@ placement, and its own fitting switched off (L7: never a silent spill).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch
+from gridsched.vram.environment import is_withheld
 from gridsched.vram.host import CACHE_RAM_MIB, CTX_CHECKPOINTS
+from gridsched.vram.words import long_name, spelled
 
 ALL_LAYERS = 999  # more than any model has: every layer on the device. `all` is not known to older builds
 
@@ -23,12 +25,17 @@ _REFUSED = frozenset(
         *("--ssl-key-file", "--ssl-cert-file", "--no-slots", "--alias", "-a", "--tags"),
         *("--model", "-m", "--model-url", "-mu", "--hf-repo", "-hf", "-hfr", "--hf-file", "-hff", "--hf-token", "-hft"),
         *("--models-dir", "--models-preset", "--version", "--help", "-h", "--usage", "--list-devices", "--log-disable"),
+        *("--cache-list", "-cl", "--completion-bash", "--device", "-dev", "--log-file"),
     )
 )
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
-_OURS = ("LLAMA_ARG_", "GRIDSCHED_")
-_PLACEMENT = frozenset(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GGML_VK_VISIBLE_DEVICES"))
+_LAYERS = frozenset(
+    (
+        *("-ngl", "--gpu-layers", "--n-gpu-layers"),
+        *("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ def card_names(devices: Sequence[DeviceInfo], listed: Sequence[EngineDevice]) ->
 def refused_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Those of a person's engine flags that we cannot pass on, also when written `--a=b` or `--a_b`."""
     names = (flag.partition("=")[0] for flag in flags if flag.startswith("-"))
-    return tuple(name for name in names if (name.replace("_", "-") if name.startswith("--") else name) in _REFUSED)
+    return tuple(name for name in names if long_name(name) in _REFUSED)
 
 
 def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spawn: Spawn) -> tuple[str, ...]:
@@ -109,7 +116,14 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
         argv.append("--reranking")
     if launch.mmproj is not None:
         argv += ["--mmproj", str(launch.mmproj)]
-    return (*argv, *launch.option.flags, *launch.flags)
+    return (*argv, *launch.option.flags, *_fixed(spelled(launch.flags)))
+
+
+def _fixed(flags: tuple[str, ...]) -> Iterator[str]:
+    """A person's flags with automatic layers as the number that they were planned as."""
+    for before, word in zip(("", *flags), flags, strict=False):
+        automatic = long_name(before) in _LAYERS and (word in ("auto", "all") or word.startswith("-"))
+        yield str(ALL_LAYERS) if automatic else word
 
 
 def clean_env(base: Mapping[str, str]) -> dict[str, str]:
@@ -149,17 +163,20 @@ def _placement(option: LaunchOption, devices: Sequence[DeviceInfo], names: Mappi
         return ["--device", "none", "--n-gpu-layers", "0"]
     if any(device.backend is Backend.CPU for device in devices):
         raise ValueError("a launch spans the host and a card: no such plan is made")
-    chosen = ",".join(_engine_name(names[device.spec.name], order) for order, device in enumerate(devices))
-    placement = ["--device", chosen, "--n-gpu-layers", str(ALL_LAYERS)]
+    placement = ["--device", ",".join(names_in_launch(devices, names)), "--n-gpu-layers", str(ALL_LAYERS)]
     if len(devices) == 1:
         return [*placement, "--split-mode", "none", "--main-gpu", "0"]
     weights = [max(1, part.weights_bytes // (1024 * 1024)) for part in option.footprint]
     return [*placement, "--split-mode", "layer", "--tensor-split", ",".join(map(str, weights))]
 
 
-def _engine_name(name: str, order: int) -> str:
-    """CUDA counts only the cards that the process is shown, in the order of the launch; others count all there are."""
-    return f"CUDA{order}" if name.startswith("CUDA") else name
+def names_in_launch(devices: Sequence[DeviceInfo], names: Mapping[DeviceName, str]) -> tuple[str, ...]:
+    """What the engine calls the cards of a launch. Raises KeyError for one that it cannot use.
+
+    CUDA counts only the cards that the process is shown, in the order of the launch; others count all there are.
+    """
+    known = [names[device.spec.name] for device in devices if device.backend is not Backend.CPU]
+    return tuple(f"CUDA{order}" if name.startswith("CUDA") else name for order, name in enumerate(known))
 
 
 def _on_host(devices: Sequence[DeviceInfo]) -> bool:
@@ -168,4 +185,4 @@ def _on_host(devices: Sequence[DeviceInfo]) -> bool:
 
 def _is_withheld(name: str) -> bool:
     upper = name.upper()
-    return upper.startswith(_OURS) or upper in _PLACEMENT or any(word in upper for word in _SECRET_WORDS)
+    return upper.startswith("GRIDSCHED_") or is_withheld(name) or any(word in upper for word in _SECRET_WORDS)

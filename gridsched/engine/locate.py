@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gridsched.engine.argv import EngineDevice, clean_env
+from gridsched.engine.options import Option, read_options
 from gridsched.ports import EngineInfo
 
 PROGRAM = "llama-server"
@@ -40,13 +41,13 @@ HOW_TO_GET_ONE = (
 class FoundEngine:
     """An engine, or why there is none (`info.ok` False).
 
-    `env` is what its libraries need; `known_flags` are the long flags its own help lists; `devices` the
+    `env` is what its libraries need; `options` are the flags that its own help lists, by every name; `devices` the
     cards that it can use.
     """
 
     info: EngineInfo
     env: Mapping[str, str] = field(default_factory=dict)
-    known_flags: frozenset[str] = frozenset()
+    options: Mapping[str, Option] = field(default_factory=dict)
     devices: tuple[EngineDevice, ...] = ()
 
 
@@ -131,15 +132,15 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
     env = {**clean_env(environ), **candidate.env}
     try:
         version = _run(candidate.path, "--version", env)
-        flags = _flags(_run(candidate.path, "--help", env))
+        options = read_options(_run(candidate.path, "--help", env))
         devices = _devices(_run(candidate.path, "--list-devices", env))
     except (OSError, subprocess.SubprocessError) as error:
         return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
-    if not flags:
+    if not options:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
     backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
     info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
-    return FoundEngine(info, candidate.env, flags, devices)
+    return FoundEngine(info, candidate.env, options, devices)
 
 
 def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
@@ -159,10 +160,6 @@ def _version(text: str) -> str:
     """The line that says the version: it tells builds apart, and so is part of every measurement's key."""
     line = next((line for line in text.splitlines() if "version" in line.lower()), text.strip().partition("\n")[0])
     return re.sub(r"^\s*version:\s*", "", line).strip()
-
-
-def _flags(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
 
 
 def _devices(text: str) -> tuple[EngineDevice, ...]:

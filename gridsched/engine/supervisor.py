@@ -20,13 +20,23 @@ import trio
 
 from gridsched.core.events import Failure, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
-from gridsched.engine.argv import Build, Spawn, build_argv, build_env, card_names, devices_of, refused_flags
+from gridsched.engine.argv import (
+    Build,
+    Spawn,
+    build_argv,
+    build_env,
+    card_names,
+    devices_of,
+    names_in_launch,
+    refused_flags,
+)
 from gridsched.engine.causes import cause_in, failure_of, meaningful
 from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.logs import RotatedLog
 from gridsched.engine.ready import Expected, NotReady, wait_ready
 from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post
+from gridsched.vram.flags import FlagError, parse_flags
 
 SUN_PATH_BYTES = 107  # what the kernel takes for a Unix socket's path, less its closing NUL
 TAG = "gridsched-"
@@ -69,7 +79,7 @@ class LlamaEngine:
         self._found = found
         self._devices = {device.spec.name: device for device in devices}
         names = card_names(tuple(self._devices.values()), found.devices)
-        self._build = Build(Path(found.info.path), found.known_flags, names)
+        self._build = Build(Path(found.info.path), frozenset(found.options), names)
         self._run_dir = run_dir
         self._log_dir = log_dir
         self._startup_timeout_seconds = startup_timeout_seconds
@@ -180,6 +190,13 @@ class LlamaEngine:
         if unusable := set(launch.option.devices) & set(self.unusable_devices()):
             message = f"this engine cannot use {', '.join(sorted(unusable))}: its list of devices does not have it"
             return Failure(FailureCause.CPU_FALLBACK, message)
+        devices = devices_of(launch.option, self._devices)
+        try:
+            parse_flags((*launch.option.flags, *launch.flags)).for_devices(
+                names_in_launch(devices, self._build.card_names)
+            )
+        except FlagError as error:
+            return Failure(FailureCause.BAD_FLAGS, str(error))
         return None
 
     async def _serve(self, life: _Life, child: Child, expected: Expected, instance_id: InstanceId, post: Post) -> None:

@@ -63,7 +63,7 @@ class Plan:
 def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engine_build: str) -> Plan:
     """Plan one model on these devices, which share one backend. Raises Unservable."""
     file, entry = source.file, source.entry
-    if file is None:
+    if file is None or source.problem is not None:
         raise Unservable(source.problem or "there is no file")
     try:
         geometry = _geometry(file)

@@ -4,8 +4,8 @@ Owns the marriage of the two. A file that is configured is not listed a second t
 found by it. Blocks while it reads: the caller makes the call in a thread.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gridsched.library.names import file_words
@@ -18,7 +18,7 @@ from gridsched.ports import ModelEntry
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One served name before it is planned. `problem` says why its file cannot be used (then `file` is None).
+    """One served name before it is planned. `problem` says why it cannot be: always, if `file` is None.
 
     `words` are what the file itself is called, see `names`.
     """
@@ -59,6 +59,19 @@ def gather(entries: Sequence[ModelEntry], index: Index) -> Library:
             continue
         sources.append(source)
     return Library(tuple(sources), tuple(notes))
+
+
+def with_problems(library: Library, problems: Mapping[str, str]) -> Library:
+    """The same, where some names cannot be launched as they are configured, each for its reason."""
+    return replace(
+        library,
+        sources=tuple(
+            replace(source, problem=problems[source.entry.name])
+            if source.file is not None and source.entry.name in problems
+            else source
+            for source in library.sources
+        ),
+    )
 
 
 def _configured(entry: ModelEntry, origins: dict[Path, Indexed]) -> Source:

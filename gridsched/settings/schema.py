@@ -380,8 +380,12 @@ class Settings(Section):
         self._places = Places({loc: f"{source}:{at.line}:{at.column}" for loc, at in document.places.items()})
 
     def told(self, loc: Loc, sentence: str) -> str:
-        """A fault that was found behind the schema, as those of the file are told."""
-        return ": ".join(part for part in (self._places.of.get(loc, ""), dotted(loc), sentence) if part)
+        """A fault that was found behind the schema, as those of the file are told.
+
+        A value that has no place of its own, such as a word of flags that are one text, is at what holds it.
+        """
+        known = next((loc[:end] for end in range(len(loc), 0, -1) if loc[:end] in self._places.of), loc)
+        return ": ".join(part for part in (self._places.of.get(known, ""), dotted(known), sentence) if part)
 
     def policy(self) -> Policy:
         """The figures of the core's rules."""

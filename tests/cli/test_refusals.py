@@ -204,20 +204,33 @@ def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path
             f"server: {{port: {holder.getsockname()[1]}}}\n"
             "devices: {host_budget: 300MiB}\n"
             "library: {dirs: [], default_model: nobody}\n"
-            f"models:\n  a: {{path: {tiny}, tier: pinned, flags: [--no-such, --no_mmap]}}\n"
-            f"  b: {{path: {tiny}, tier: pinned}}\n  c: {{path: {tiny}, tier: pinned}}\n",
+            f"models:\n  a: {{path: {tiny}, tier: pinned}}\n"
+            f"  b: {{path: {tiny}, tier: pinned}}\n  c: {{path: {tiny}, tier: pinned}}\n"
+            f"  d:\n    path: {tiny}\n    flags: [--no_mmap, --cachetype-k, q8_0]\n"
+            f"  e:\n    path: {tiny}\n    flags: -ub 12 -ot (=CPU\n"
+            f"  f:\n    path: {tiny}\n    env: {{A: b, LLAMA_ARG_N_GPU_LAYERS: 0}}\n",
             encoding="utf-8",
         )
         text = refusal(run("check", "--data-dir", str(tmp_path / "data"), "--config", str(config)), 2)
     assert f"is taken by process {os.getpid()}" in text
-    assert "models.a.flags: this llama-server's help has no --no-such" in text
+    unknown = "this llama-server's help has no --cachetype-k; did you mean --cache-type-k?"
+    assert f"{config}:10:24: models.d.flags[1]: {unknown}" in text
     assert "no_mmap" not in text
+    assert f"{config}:13:12: models.e.flags: -ot: '(' is no regular expression to the engine" in text
+    setting = "the engine's settings are planned from its flags: write --gpu-layers under flags instead"
+    assert f"models.f.env.LLAMA_ARG_N_GPU_LAYERS: {setting}" in text
+    assert "3 models cannot be served: d, e, f" in text
     assert "library.default_model: there is no model 'nobody'" in text
     assert "the pinned models do not fit together: a 1" in text
-    config.write_text("engine: {path: /nowhere}\nlibrary: {dirs: []}\n", encoding="utf-8")
+    config.write_text(
+        f"engine: {{path: /nowhere}}\nlibrary: {{dirs: []}}\nmodels: {{a: {{path: {tiny}, flags: [--fit, on]}}}}\n",
+        encoding="utf-8",
+    )
     text = refusal(run("check", "--data-dir", str(tmp_path / "data"), "--config", str(config)), 2)
     assert "/nowhere" in text
-    assert "no model found" in text
+    assert f"{config}:3:" in text
+    assert "models.a.flags[0]: --fit: the engine's own fitting would change the launch" in text
+    assert "whether the engine knows the flags of the models was not checked" in text
 
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to build the driver's stand-in with")

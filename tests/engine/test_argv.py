@@ -160,9 +160,21 @@ def test_the_rungs_flags_and_then_the_persons_come_last() -> None:
 
 def test_flags_that_would_take_the_process_out_of_our_hands_are_refused() -> None:
     """However they are written."""
-    flags = ("-fa", "on", "--host=0.0.0.0", "--api_key", "x", "-m", "other.gguf", "--ctx-size", "9")
-    assert refused_flags(flags) == ("--host", "--api_key", "-m")
+    flags = ("-fa", "on", "--host=0.0.0.0", "--api_key", "x", "-m", "other.gguf", "--ctx-size", "9", "-dev", "CUDA1")
+    assert refused_flags(flags) == ("--host", "--api_key", "-m", "-dev")
     assert refused_flags(("--threads", "-1")) == ()
+
+
+def test_E25_the_engine_gets_a_persons_flags_as_it_knows_them() -> None:
+    """`--x=y` is an argument that it does not know: it gets two words."""
+    assert argv(HOST, flags=("--cache-type-k=q8_0", "-ot", "a=CPU"))[-4:] == ["--cache-type-k", "q8_0", "-ot", "a=CPU"]
+
+
+@pytest.mark.parametrize("words", ["-ngl auto", "--gpu-layers=all", "--n_gpu_layers -1", "-ngld auto"])
+def test_E23_automatic_layers_are_said_as_the_number_that_was_planned(words: str) -> None:
+    """Older builds know no `auto`, and newer ones would fit it to the memory that they find."""
+    assert argv(CARD0, flags=tuple(words.split()))[-1] == "999"
+    assert argv(CARD0, flags=("-ngl", "12"))[-1] == "12"
 
 
 SLEEPING = {"OMP_WAIT_POLICY": "passive"}
@@ -179,6 +191,7 @@ def test_the_childs_environment_has_no_secrets_and_no_settings_of_the_engine() -
         "my_password": "s",
         "GRIDSCHED_DATA_DIR": "/d",
         "CUDA_VISIBLE_DEVICES": "3",
+        "GGML_CUDA_ENABLE_UNIFIED_MEMORY": "1",
     }
     env = build_env(base, {"LD_LIBRARY_PATH": "/w"}, launch(HOST, env={"GGML_X": "1"}), (HOST,))
     assert env == {"PATH": "/bin", "HOME": "/h", "LD_LIBRARY_PATH": "/w", "GGML_X": "1"} | SLEEPING

@@ -55,7 +55,7 @@ def test_a_configured_engine_says_its_build_and_its_flags(tmp_path: Path) -> Non
         assert found.info.version == "fake (build 7, commit abcdef0)"
         assert found.info.backend == "cpu"
         assert found.info.path == str(path)
-        assert {"--fit", "--tags", "--no-slots"} <= found.known_flags
+        assert {"--fit", "-fit", "--tags", "--no-slots"} <= found.options.keys()
 
 
 @pytest.mark.slow
