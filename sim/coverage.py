@@ -60,12 +60,14 @@ def _tables() -> Iterator[Table]:
     return (table for name, table in vars(transitions).items() if name.endswith("_MOVES"))
 
 
-def _move(state: Enum, move: Enum) -> str:
-    # `name` and `value` of a member are properties written in Python; what they read is not.
-    return f"{type(state).__name__} {state._name_} {move._name_}"
-
-
-ALL_MOVES = tuple(_move(state, move) for table in _tables() for state, moves in table.items() for move in moves)
+NAMES = {
+    (id(state), id(move)): f"{type(state).__name__} {state.name} {move.name}"
+    for table in _tables()
+    for state, moves in table.items()
+    for move in moves
+}
+"""Of moves, by the identity of their members: to hash one, or to name it, costs as much as the move."""
+ALL_MOVES = tuple(NAMES.values())
 ALL_PAIRS = tuple(f"{event} {state}" for event, states in STATES.items() for state in states)
 ALL_DECISIONS = tuple(event.value for event in LogEvent)
 
@@ -107,11 +109,13 @@ class Coverage:
     @contextmanager
     def counting_moves(self) -> Iterator[None]:
         """Count the moves that are made meanwhile."""
-        original, met = transitions.moved, self.met
+        original = transitions.moved
+        made: Counter[tuple[int, int]] = Counter()
 
         def counted(table: Table, state: Enum, move: Enum) -> Enum:
-            met[_move(state, move)] += 1
-            return original(table, state, move)
+            after = original(table, state, move)
+            made[id(state), id(move)] += 1
+            return after
 
         core = [module for name, module in sys.modules.items() if name.startswith("gridsched.core.")]
         places = [module for module in core if getattr(module, "moved", None) is original]
@@ -122,6 +126,7 @@ class Coverage:
         finally:
             for module in places:
                 vars(module)["moved"] = original
+            self.met.update({NAMES[pair]: count for pair, count in made.items()})
 
     # --- the state that an event meets --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from collections import Counter
 from random import Random
 
 from gridsched.core.events import Failure, FailureCause
-from sim.workload import GIB, Scenario, chance, generator
+from sim.workload import GIB, Scenario, generator
 
 KINDS = (
     "leave",  # a client goes away at any moment
@@ -149,7 +149,7 @@ class FaultPlan:
         return self._rngs[kind]
 
     def _chance(self, kind: str, share: float) -> bool:
-        if kind not in self._on or not chance(self._rngs[kind], share):
+        if kind not in self._on or self._rngs[kind].random() >= share:
             return False
         self.counts[kind] += 1
         return True

@@ -210,8 +210,8 @@ def a_leased_device_does_not_drain(patch: Patch) -> None:
 
 def a_lease_is_held_before_it_is_empty(patch: Patch) -> None:
     """Somebody gets the device while others are on it."""
-    before = leases._here
-    patch.setattr(leases, "_here", lambda state, device: iter(()) if device in state.leases else before(state, device))
+    before = State.instances_on
+    patch.setattr(State, "instances_on", lambda self, device: [] if device in self.leases else before(self, device))
 
 
 def unloads_are_answered_at_once(patch: Patch) -> None:
