@@ -16,7 +16,22 @@ from gridsched.vram.quants import CACHE_TYPES
 SLACK_BYTES = 2 << 20  # small tensors and alignment that no formula below names
 PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES: several devices work on several micro-batches at once
 _GATED = ("qwen3next", "qwen35", "qwen35moe")  # gated delta nets: attention and mixer take turns in the same space
-_FIVE_EMBEDDINGS = ("cohere2", "granitehybrid")
+_EMBEDDINGS_KEPT = {
+    "cohere2": 5,
+    "falcon": 8,
+    "gemma3n": 9,
+    "gemma-embedding": 6,
+    "granitehybrid": 5,
+    "phi2": 6,
+    "qwen3vl": 7,  # three of them pictures' features, which enter at the first three layers
+}
+"""How many embedding-wide values stay alive beside the feed-forward part, where it is not four (eight with per-layer
+embeddings)."""
+_SIDE_BY_SIDE = frozenset(("command-r", "falcon", "gptneox", "gptj", "phi2", "plamo", "stablelm"))
+"""Attention and feed-forward part of one layer may be computed one inside the other's lifetime."""
+_RWKV_EMBEDDINGS = 20  # of a time-mixing layer: its five mixtures, the key, value, gate and decay made of them
+_SCAN_STATES = (16, 96, 128, 256)  # state sizes for which CUDA has a kernel; other scans run on the host
+_BIASED_SCORES = 5  # T5 adds a bias to the scores, which is as large as they are, and so are both in other layouts
 _REUSES_CACHES = ("gemma3n", "gemma4")
 
 
@@ -113,11 +128,12 @@ def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
     per_layer = geometry.per_layer_embedding_length * len(geometry.layers)
     mixer = 0
     if geometry.is_encoder:
-        gated = geometry.architecture.startswith("nomic")
-        forward = 3 * geometry.feed_forward_length + 4 * embedding if gated else _plain_encoder_width(geometry)
+        forward = _encoder_width(geometry)
     else:
         forward = max(_dense_width(geometry), _expert_width(geometry)) + per_layer
         mixer = _mixer_width(geometry)
+    if "rwkv" in geometry.architecture or geometry.architecture == "arwkv7":
+        forward = max(forward, _RWKV_EMBEDDINGS * embedding)
     if geometry.architecture in _GATED:
         forward = max(forward, mixer)
     elif mixer:
@@ -134,22 +150,20 @@ def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
     return _Widths(forward, attention, plain)
 
 
-def _plain_encoder_width(geometry: Geometry) -> int:
-    return geometry.feed_forward_length + 2 * geometry.embedding_length
+def _encoder_width(geometry: Geometry) -> int:
+    gate = geometry.feed_forward_gated
+    kept = _embeddings_kept(geometry) if gate else 2
+    dense = (3 if gate else 1) * geometry.feed_forward_length + kept * geometry.embedding_length
+    return max(dense, _expert_width(geometry))
 
 
 def _embeddings_kept(geometry: Geometry) -> int:
-    """How many embedding-wide values stay alive beside the feed-forward part."""
-    if geometry.architecture == "gemma3n":
-        return 9
-    if geometry.per_layer_embedding_length:
-        return 8
-    return 5 if geometry.architecture in _FIVE_EMBEDDINGS else 4
+    usual = 8 if geometry.per_layer_embedding_length else 4
+    return _EMBEDDINGS_KEPT.get(geometry.architecture, usual)
 
 
 def _dense_width(geometry: Geometry) -> int:
-    has_dense = not geometry.experts.count or geometry.architecture in ("deepseek2", "gemma4")
-    forward = 3 * geometry.feed_forward_length if has_dense else 0
+    forward = (3 if geometry.feed_forward_gated else 1) * geometry.feed_forward_length
     return forward + _embeddings_kept(geometry) * geometry.embedding_length
 
 
@@ -159,10 +173,10 @@ def _expert_width(geometry: Geometry) -> int:
         return 0
     outputs = 2 * embedding * experts.used
     hidden = 3 * experts.feed_forward_length * experts.used
-    shared = bool(experts.shared_feed_forward_length) and geometry.architecture != "deepseek2"
-    if shared or geometry.architecture == "gemma4":
+    if experts.shared_gated or geometry.architecture == "gemma4":
         return outputs + hidden + 8 * embedding + experts.count
-    return max(outputs + 5 * embedding, hidden + 4 * embedding) + experts.count
+    shared = 3 * experts.shared_feed_forward_length
+    return max(outputs + 5 * embedding, hidden + 4 * embedding, shared + 5 * embedding) + experts.count
 
 
 def _mixer_width(geometry: Geometry) -> int:
@@ -177,11 +191,11 @@ def _mixer_width(geometry: Geometry) -> int:
 def _attention_width(geometry: Geometry, query: int, per_layer: int) -> int:
     embedding = geometry.embedding_length
     gated = geometry.architecture in _GATED
-    queries = 5 if gated or geometry.architecture == "deepseek2" else 2
-    kept = {"gemma3n": 9}.get(geometry.architecture, 8 if per_layer else 4)
+    queries = 5 if gated else 3 if geometry.mla else 2
+    kept = {"gemma3n": 9, "qwen3vl": 7}.get(geometry.architecture, 8 if per_layer or geometry.mla else 4)
     width = queries * query + kept * embedding + per_layer
-    if geometry.experts.count and not gated:
-        width = max(width, 5 * query + 5 * embedding, 2 * embedding * geometry.experts.used + 8 * embedding)
+    if geometry.experts.count and not gated and not geometry.mla:
+        width = max(width, 2 * embedding * geometry.experts.used + 8 * embedding)
     return width
 
 
@@ -189,7 +203,7 @@ def _pipeline_width(launch: _Launch) -> int:
     """What each stage of a pipeline keeps beside: inputs of the stages before and after."""
     geometry = launch.geometry
     width = 12 * geometry.altup_inputs * geometry.embedding_length + 3 * launch.per_layer_width + 2 * launch.query_width
-    if geometry.architecture == "mamba2":
+    if all(layer.recurrent for layer in geometry.layers):
         return width + 24 * geometry.embedding_length
     return width + (8 * geometry.embedding_length if any(layer.recurrent for layer in geometry.layers) else 0)
 
@@ -209,15 +223,28 @@ def _device_bytes(launch: _Launch, device: int) -> int:
         total += 2 * geometry.state_bytes * launch.context.slots
     total += _host_cache_bytes(launch, device, dequantized)
     total += copies * _foreign_cache_bytes(launch, device, layers)
+    total += copies * launch.values_bytes(_detour_width(launch, layers)) if launch.pipeline else 0
     used = device in placement.layers
     return total + SLACK_BYTES if used or placement.devices == 1 else total
+
+
+def _detour_width(launch: _Launch, layers: list[int]) -> int:
+    """What goes to the host and back for every layer that the device has no kernel for: attention, or a scan."""
+    geometry, width = launch.geometry, 0
+    if launch.context.attention_on_host:
+        width += launch.query_width * sum(geometry.layers[index].cache_source is not None for index in layers)
+    space = geometry.state_space
+    if space.inner and geometry.architecture not in _GATED and space.state not in _SCAN_STATES:
+        width += 2 * space.inner * sum(geometry.layers[index].recurrent for index in layers)
+    return width
 
 
 def _mask_bytes(geometry: Geometry, context: Context) -> int:
     """The attention masks, one for each kind of cache: f16 with flash attention, else f32."""
     value = 2 if context.flash_attn else 4
     if not geometry.has_cache:
-        return context.ubatch * context.ubatch * value
+        kinds = {layer.window for layer in geometry.layers}
+        return max(len(kinds), 1) * context.ubatch * context.ubatch * value
     kinds = {layer.window for index, layer in enumerate(geometry.layers) if layer.cache_source == index}
     cells = sum(context.window_cells if window else context.full_cells for window in kinds)
     return cells * context.ubatch * value
@@ -248,12 +275,21 @@ def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
     if not context.flash_attn:
         heads = max((layer.heads for layer in geometry.layers), default=0)
         scores = heads * (context.full_cells if geometry.has_cache else context.ubatch) * context.ubatch * 4
+        scores *= _BIASED_SCORES if geometry.architecture == "t5" else 1
     attention = widths.attention if context.flash_attn else widths.attention_plain
+    if dequantized and geometry.architecture in _SIDE_BY_SIDE:
+        attention = max(attention, widths.feed_forward + launch.query_width)
+    keys = max((layer.key_width for layer in geometry.layers if layer.cache_source is not None), default=0)
+    if dequantized and keys >= geometry.embedding_length:
+        attention += geometry.embedding_length  # keys of many heads are turned and kept beside
     body = max(launch.values_bytes(widths.feed_forward), dequantized + launch.values_bytes(attention) + scores)
     if launch.flags.one_output_per_token and geometry.has_cache and launch.placement.output == device:
         # A decoder that embeds makes logits for every token of the batch.
         logits = launch.values_bytes(geometry.vocab_size + 9 * geometry.embedding_length)
         body = max(body, logits) + (launch.values_bytes(8 * geometry.embedding_length) if launch.pipeline else 0)
+    if device and not launch.flags.kv_offload:
+        # New keys and values wait for the way to the host.
+        body = max(body, launch.values_bytes(16 * keys))
     return body
 
 
@@ -275,10 +311,11 @@ def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int
         return body + largest
     experts = geometry.experts
     fused = experts.shared_feed_forward_length == experts.feed_forward_length and experts.count
+    twice = fused or placement.devices > 1  # the copies for the layer after, on another device, are made meanwhile
     embedding = launch.values_bytes(geometry.embedding_length)
     return max(
         body + (largest if dequantized else 0),
-        largest * (2 if fused else 1) + 16 * embedding,
+        largest * (2 if twice else 1) + 16 * embedding,
         largest + launch.values_bytes(launch.widths.feed_forward) + 5 * embedding,
     )
 

@@ -3,10 +3,11 @@
 Owns the arithmetic of the context alone (llama-context, llama-kv-cache): counts of tokens and cells, no bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridsched.vram.flags import AUTO_PARALLEL, LaunchFlags
-from gridsched.vram.geometry import Geometry
+from gridsched.vram.geometry import Geometry, Layer
 from gridsched.vram.quants import CACHE_TYPES
 
 CELL_STEP = 256  # contexts and caches are padded to this (GGML_PAD in llama-context)
@@ -20,7 +21,8 @@ class Context:
     Caches have `full_cells` (or `window_cells` on window layers) in each of `streams`. `ubatch` is the micro-batch that
     sizes the compute buffer. `states` are a recurrent layer's states: one for each slot, and as many again for each
     token that drafting may have to take back. `flash_attn` False with `flash_attn_refused` True is the device's doing,
-    not the flag's."""
+    not the flag's; `attention_on_host` is where flash attention is on though the device has no kernel for it.
+    """
 
     ctx_size: int
     per_slot: int
@@ -32,6 +34,7 @@ class Context:
     ubatch: int
     flash_attn: bool
     flash_attn_refused: bool
+    attention_on_host: bool = False
     notes: tuple[str, ...] = ()
 
     def cells(self, window: bool) -> int:
@@ -100,11 +103,17 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
         ubatch=ubatch,
         flash_attn=wanted and not refused,
         flash_attn_refused=refused,
+        attention_on_host=on_gpu and wanted and not refused and _lacks_kernel(geometry, flags, geometry.layers),
         notes=tuple(notes),
     )
 
 
-_NEVER_FLASH_ATTN = ("grok",)  # the engine turns it off for these before anything is laid out
+_NEVER_FLASH_ATTN = ("grok", "t5")  # turned off before anything is laid out; or a bias that no kernel takes
+_NOT_BESIDE_A_HOST_CACHE = frozenset(
+    ("falcon-h1", "granitehybrid", "plamo2", "lfm2", "jamba", "nemotron_h", "nemotron_h_moe")
+)
+"""Hybrids whose attention ends on another device than its layer where the cache is on the host, so that `auto` is off.
+The first four as the engine accounts for them, the others by their kinship."""
 FLASH_ATTN_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
 """Lengths of a head for which CUDA has a kernel where K and V are equally long (ggml-cuda/fattn)."""
 
@@ -130,12 +139,19 @@ def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     total = len(geometry.layers)
     on_host = 0 if flags.gpu_layers is None else total + 1 - min(flags.gpu_layers, total + 1)
     layers = geometry.layers[on_host : geometry.blocks]
-    if layers and geometry.architecture in ("falcon-h1", "granitehybrid") and not flags.kv_offload:
+    if layers and geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not flags.kv_offload:
         return True
+    if geometry.architecture == "lfm2" and on_host and geometry.layers[on_host - 1].cache_source is not None:
+        return True  # the last layer on the host, if it attends, is computed by the first card all the same
+    return _lacks_kernel(geometry, flags, layers)
+
+
+def _lacks_kernel(geometry: Geometry, flags: LaunchFlags, layers: Sequence[Layer]) -> bool:
+    """Whether CUDA has no flash attention for one of these layers: the length of its heads, or the cache's type."""
     attending = [
         layer for layer in layers if layer.heads and (layer.cache_source is not None or not geometry.has_cache)
     ]
-    if attending and flags.cache_type_k == "iq4_nl":
+    if attending and "iq4_nl" in (flags.cache_type_k, flags.cache_type_v):
         return True
     return any(
         not device_computes_flash_attn(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1))

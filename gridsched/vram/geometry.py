@@ -19,17 +19,19 @@ __all__ = ["Experts", "Geometry", "GeometryError", "Layer", "StateSpace", "Weigh
 
 _NO_STATE = StateSpace()
 _POOLING = ("none", "mean", "cls", "last", "rank")
+_PLAIN_FORWARD = ("bert", "nomic-bert-moe")  # without a gate, should their tensors not show it
 _ADAPTERS = ("adapter", "controlvector")  # what `general.type` (or the architecture) of such a file is
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Mixture of experts; all 0 for a dense model."""
+    """Mixture of experts; all 0 for a dense model. `shared_gated`: the shared expert's share is learned too."""
 
     count: int = 0
     used: int = 0
     feed_forward_length: int = 0
     shared_feed_forward_length: int = 0
+    shared_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,9 @@ class Geometry:
     """Everything the formulas need to know of one model. `weights` are all its tensors, drafting blocks included.
 
     `blocks` counts the ordinary layers, `draft_blocks` those that only speculative decoding uses; both are in `layers`.
-    `window` is in tokens, 0 for none. `mla`: its caches hold K alone. `slot_streams`: every slot has caches of its own
-    even where they are unified. `pooling` is one of none, mean, cls, last, rank, or None where the header does not say.
+    `feed_forward_length` is that of dense layers, 0 where all are experts; `feed_forward_gated`: a gate of the same
+    width stands beside them. `window` is in tokens, 0 for none. `mla`: its caches hold K alone. `slot_streams`: every
+    slot has caches of its own even where they are unified. `pooling` is one of none, mean, cls, last, rank, or None where the header does not say.
     An adapter has weights and nothing else, a projector weights and `towers`, its encoders.
     """
 
@@ -47,6 +50,7 @@ class Geometry:
     draft_blocks: int = 0
     embedding_length: int = 0
     feed_forward_length: int = 0
+    feed_forward_gated: bool = True
     layers: tuple[Layer, ...] = ()
     window: int = 0
     mla: bool = False
@@ -127,6 +131,8 @@ def _model(cls: type[Geometry], keys: Keys, tensors: list[TensorInfo], notes: li
     if not embedding:
         raise keys.error("embedding_length", "is 0")
     pooling = _pooling(keys)
+    experts = _experts(keys, names)
+    forward_length, forward_gated = _feed_forward(keys, tensors, experts)
     layers = build_layers(keys, row, depth, names)
     if row.cache and not row.borrows_cache and not any(_remembers(layer) for layer in layers):
         raise keys.error("attention.head_count", "no layer has heads: its cache cannot be planned")
@@ -135,12 +141,13 @@ def _model(cls: type[Geometry], keys: Keys, tensors: list[TensorInfo], notes: li
         blocks=depth.blocks,
         draft_blocks=depth.total - depth.blocks,
         embedding_length=embedding,
-        feed_forward_length=keys.number("feed_forward_length", 0, may_be_list=True),
+        feed_forward_length=forward_length,
+        feed_forward_gated=forward_gated,
         layers=layers,
         window=window_tokens(keys, row.window, depth) if any(layer.window for layer in layers) else 0,
         mla=keeps_keys_alone(keys, row),
         slot_streams=row.slot_streams,
-        experts=_experts(keys),
+        experts=experts,
         state_space=state_space(keys, row.state),
         altup_inputs=keys.number("altup.num_inputs", 1),
         per_layer_embedding_length=keys.number("embedding_length_per_layer_input", 0),
@@ -195,7 +202,20 @@ def _doubts(keys: Keys, row: Architecture, layers: tuple[Layer, ...]) -> tuple[s
     return tuple(notes)
 
 
-def _experts(keys: Keys) -> Experts:
+def _feed_forward(keys: Keys, tensors: list[TensorInfo], experts: Experts) -> tuple[int, bool]:
+    """The width of the widest dense feed-forward layer, and whether it has a gate, as a tensor of its own or behind the
+    layer in the same one. What the tensors do not show is taken from the header, with a gate.
+    """
+    length = keys.number("feed_forward_length", 0, may_be_list=True)
+    ups = [tensor.shape[1] for tensor in tensors if tensor.name.endswith(".ffn_up.weight") and len(tensor.shape) > 1]
+    if not ups:
+        return (0 if experts.count and tensors else length), keys.architecture not in _PLAIN_FORWARD
+    if any(tensor.name.endswith(".ffn_gate.weight") for tensor in tensors):
+        return max(ups), True
+    return (length, True) if max(ups) == 2 * length else (max(ups), False)
+
+
+def _experts(keys: Keys, names: set[str]) -> Experts:
     count = keys.number("expert_count", 0)
     if not count:
         return Experts()
@@ -206,6 +226,7 @@ def _experts(keys: Keys) -> Experts:
         used=keys.number("expert_used_count", 0, may_be_list=True),
         feed_forward_length=width or keys.number("feed_forward_length", 0, may_be_list=True),
         shared_feed_forward_length=keys.number("expert_shared_feed_forward_length", 0, may_be_list=True),
+        shared_gated=any(name.endswith(".ffn_gate_inp_shexp.weight") for name in names),
     )
 
 
