@@ -41,7 +41,8 @@ class Geometry:
     `blocks` counts the ordinary layers, `draft_blocks` those that only speculative decoding uses; both are in `layers`.
     `feed_forward_length` is that of dense layers, 0 where all are experts; `feed_forward_gated`: a gate of the same
     width stands beside them. `window` is in tokens, 0 for none. `mla`: its caches hold K alone. `slot_streams`: every
-    slot has caches of its own even where they are unified. `pooling` is one of none, mean, cls, last, rank, or None where the header does not say.
+    slot has caches of its own even where they are unified. `pooling` is one of none, mean, cls, last, rank, or None
+    where the header does not say.
     An adapter has weights and nothing else, a projector weights and `towers`, its encoders.
     """
 

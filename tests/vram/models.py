@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gridsched.core.ids import DeviceName
-from gridsched.vram.flags import parse_flags
+from gridsched.vram.flags import LaunchFlags, parse_flags
 from gridsched.vram.footprint import Footprint, footprint
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.header import scan
@@ -21,16 +22,41 @@ CARD = DeviceName("gpu0")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the engine itself accounted for one launch: weights, cache, state and compute bytes."""
+    """What the engine itself accounted for one launch, or `allocated`: weights, cache, state and compute bytes.
+
+    `projector` is what an `mmproj` file took on the first device. `context` is the pool, a slot's part, the micro-batch
+    and whether flash attention is on, where that is known. `refused` is the engine's sentence if it did not start.
+    """
 
     model: str
     flags: tuple[str, ...]
     devices: tuple[tuple[int, int, int, int | None], ...]
-    host: tuple[int, int, int, int]
-    ctx: int
-    per_slot: int
-    ubatch: int
-    flash_attn: bool
+    host: tuple[int, int, int]
+    projector: int
+    context: tuple[int, int, int, bool] | None
+    allocated: bool
+    refused: str | None
+
+    @property
+    def launch(self) -> LaunchFlags:
+        """The flags as read."""
+        return parse_flags(self.flags)
+
+    @property
+    def kind(self) -> str:
+        """How a launch differs from the plain one, by what the compute buffer's bound depends on."""
+        flags, blocks = self.launch, len(real(self.model).layers)
+        if flags.overrides:
+            return "experts on the host"
+        if not flags.kv_offload:
+            return "cache on the host"
+        if flags.gpu_layers is not None and flags.gpu_layers <= blocks:
+            return "layers on the host"
+        if len(self.devices) > 1:
+            return "several devices"
+        if not estimate(real(self.model), *self.flags).flash_attn:
+            return "no flash attention"
+        return "plain" if flags.cache_type_k == flags.cache_type_v == "f16" else "quantized cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +126,31 @@ def real(name: str) -> Geometry:
     return Geometry.from_header(scan(real_headers()[name]))
 
 
+def siglip(weights_bytes: int = 0) -> Geometry:
+    """The projector of Gemma 3: SigLIP at 896 pixels, all its weights in one tensor."""
+    metadata: dict[str, Value] = {"general.architecture": "clip", "clip.projector_type": "gemma3"}
+    sizes = {"image_size": 896, "patch_size": 14, "embedding_length": 1152, "feed_forward_length": 4304}
+    metadata |= {f"clip.vision.{key}": value for key, value in sizes.items()}
+    metadata |= {"clip.vision.attention.head_count": 16, "clip.vision.block_count": 27}
+    tensors: list[Tensor] = [("v.w", [weights_bytes // 4], "F32")] if weights_bytes else []
+    return Geometry.from_header(scan(build_header(metadata, tensors)))
+
+
 def rows() -> list[Row]:
     """What the engine accounted for them."""
     with gzip.open(DATA / "rows.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [_row(json.loads(line)) for line in lines]
 
 
-def _row(facts: dict[str, object]) -> Row:
-    devices, host = facts["devices"], facts["host"]
-    assert isinstance(devices, list)
-    assert isinstance(host, list)
+def _row(facts: dict[str, Any]) -> Row:
+    devices = facts.get("devices", [])
     return Row(
-        model=str(facts["model"]),
-        flags=tuple(str(facts["flags"]).split()),
-        devices=tuple(tuple(device) for device in devices),
-        host=tuple(host),
-        ctx=int(str(facts["ctx"])),
-        per_slot=int(str(facts["per_slot"])),
-        ubatch=int(str(facts["ubatch"])),
-        flash_attn=bool(facts["fa"]),
+        model=facts["model"],
+        flags=tuple(facts["flags"].split()),
+        devices=tuple(tuple(device[:4]) for device in devices),
+        host=tuple(facts.get("host", ())[:3]),
+        projector=sum(sum(device[4:]) for device in devices),
+        context=(facts["ctx"], facts["per_slot"], facts["ubatch"], facts["fa"]) if "ctx" in facts else None,
+        allocated=facts["how"] == "llama-server",
+        refused=facts.get("refused"),
     )

@@ -9,7 +9,7 @@ from gridsched.vram.geometry import Geometry
 from gridsched.vram.header import scan
 from gridsched.vram.overhead import HOST_OVERHEAD_BYTES
 from tests.support.gguf_header import Value, build_header, tensor_bytes
-from tests.vram.models import CARD, MIB, estimate, kv_mib, model, real
+from tests.vram.models import CARD, MIB, estimate, kv_mib, model, real, siglip
 
 HOST = DeviceName("host")
 
@@ -267,21 +267,12 @@ def test_without_a_gpu_everything_is_in_host_memory_once() -> None:
     assert plain.devices[0].weights_bytes == geometry.file_bytes
 
 
-def siglip(*tensors: tuple[str, list[int], str]) -> Geometry:
-    """The projector of Gemma 3: SigLIP at 896 pixels."""
-    metadata: dict[str, Value] = {"general.architecture": "clip", "clip.projector_type": "gemma3"}
-    sizes = {"image_size": 896, "patch_size": 14, "embedding_length": 1152, "feed_forward_length": 4304}
-    metadata |= {f"clip.vision.{key}": value for key, value in sizes.items()}
-    metadata |= {"clip.vision.attention.head_count": 16, "clip.vision.block_count": 27}
-    return Geometry.from_header(scan(build_header(metadata, tensors)))
-
-
 def test_a_projector_goes_to_the_first_card_or_to_the_host() -> None:
     """Weights, what it computes in (much more without flash attention), and its picture in host memory."""
     geometry, picture = real("Gemma-3-4B-Q4_K_M"), 3 * 4 * 896 * 896
 
     def mmproj(*words: str) -> tuple[int, int, int]:
-        projector = siglip(("v.w", [1024, 1024], "F16"))
+        projector = siglip(2 * MIB)
         ours = footprint(geometry, parse_flags(words), (CARD, DeviceName("gpu1")), projector=projector)
         return ours.devices[0].mmproj_bytes, ours.devices[1].mmproj_bytes, ours.host.mmproj_bytes
 

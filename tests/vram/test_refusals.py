@@ -35,7 +35,7 @@ def test_what_the_engine_was_seen_to_refuse_is_refused_with_its_rule(case: dict[
 @pytest.mark.slow
 def test_what_the_engine_started_is_not_refused() -> None:
     """None of the launches that it accounted for."""
-    for row in rows():
+    for row in (row for row in rows() if row.refused is None):
         check(row.model, " ".join(row.flags), len(row.devices))
 
 
