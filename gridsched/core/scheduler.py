@@ -128,6 +128,7 @@ class Scheduler:
         state = self._state
         state.now = max(state.now, now)
         state.out = []
+        state.story.begin(state.now, state.out)
         self._handlers[type(event)](event)
         if state.now >= state.wake_at:
             self._let_time_take_effect()

@@ -107,9 +107,8 @@ class State:
         self.last_number = 0
 
     def say(self, log: Log) -> None:
-        """Put a line into the decision log, and into the stories."""
+        """Put a line into the decision log."""
         self.out.append(log)
-        self.story.tell((self.now, log))
 
     def say_of_job(
         self,
@@ -123,7 +122,6 @@ class State:
         job = record.job
         log = Log(event, job.id, job.job_class, job.kind, record.model, device, record.step, job.steps, rule, figures)
         self.out.append(log)
-        self.story.tell((self.now, log))
 
     def say_of_instance(self, event: LogEvent, instance: Instance, rule: str | None, **figures: object) -> None:
         """A line about an instance; it names the first device and carries the instance's number."""
