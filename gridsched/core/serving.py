@@ -50,26 +50,28 @@ def serve_low(state: State, model: ModelState) -> None:
     now = state.now
     if instance.interactive_mode(now):
         return
-    free = instance.low_slots(now)
-    for _ in range(min(free, model.queue.low)):
-        record, rule = _next_low(state, instance)
-        grant(state, instance, record, rule=rule)
-
-
-def _next_low(state: State, instance: Instance) -> tuple[JobRecord, str | None]:
-    """S1, or S5b: a batch job that was starved for long competes as background, once in that time on a device."""
-    queue = instance.model.queue
+    queue = model.queue
     background, batch = queue.due(BACKGROUND), queue.due(BATCH)
-    if background is None or batch is None:
-        record = background or batch
-        assert record is not None, "serve_low asks only while low work waits"  # noqa: S101 - narrows for mypy
-        return record, None
-    older = batch.place < background.place or (batch.place == background.place and batch.number < background.number)
-    if older and batch_lift_at(state, batch, instance.modes) <= state.now:
-        for mode in instance.modes:
-            mode.batch_lifted_at = state.now
-        return batch, "S5b"
-    return background, None
+    for _ in range(instance.low_slots(now)):
+        if batch is not None and (background is None or _is_lifted(state, instance, batch, background)):
+            grant(state, instance, batch, rule=None if background is None else "S5b")
+            batch = queue.due(BATCH)
+        elif background is not None:
+            grant(state, instance, background)
+            background = queue.due(BACKGROUND)
+        else:
+            return
+
+
+def _is_lifted(state: State, instance: Instance, batch: JobRecord, background: JobRecord) -> bool:
+    """S5b: a batch job that was starved for long competes as background, once in that time on a device. S1 else."""
+    if batch.place > background.place or (batch.place == background.place and batch.number > background.number):
+        return False
+    if batch_lift_at(state, batch, instance.modes) > state.now:
+        return False
+    for mode in instance.modes:
+        mode.batch_lifted_at = state.now
+    return True
 
 
 def batch_lift_at(state: State, batch: JobRecord, modes: tuple[DeviceMode, ...]) -> float:

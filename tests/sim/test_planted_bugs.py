@@ -83,22 +83,17 @@ def kept_slots_are_given_away(patch: Patch) -> None:
 def last_in_first_out(patch: Patch) -> None:
     """The youngest of a class goes first."""
 
-    def head(self: ModelQueue, job_class: int) -> JobRecord | None:
+    def last(self: ModelQueue, job_class: int) -> JobRecord | None:
         queue = self.by_class[job_class]
         return next(reversed(queue.values())) if queue else None
 
-    patch.setattr(ModelQueue, "head", head)
+    patch.setattr(ModelQueue, "head", last)
+    patch.setattr(ModelQueue, "due", last)
 
 
 def batch_before_background(patch: Patch) -> None:
     """The two low classes are mixed up."""
-    before = serving._next_low
-
-    def next_low(state: object, instance: Instance) -> tuple[JobRecord, str | None]:
-        batch = instance.model.queue.head(2)
-        return (batch, None) if batch is not None else before(state, instance)  # type: ignore[arg-type]
-
-    patch.setattr(serving, "_next_low", next_low)
+    patch.setattr(serving, "_is_lifted", lambda *_: True)
 
 
 def anybody_may_be_evicted(patch: Patch) -> None:
