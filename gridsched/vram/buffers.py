@@ -11,7 +11,7 @@ from gridsched.vram.compute import compute_bytes, compute_bytes_on_host, pinned_
 from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
-from gridsched.vram.placement import adapter_bytes, place, weight_bytes
+from gridsched.vram.placement import adapter_bytes, control_vector_bytes, home, place, weight_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,13 @@ def buffers_on_devices(
     """What so many devices hold, in their order, and what the host holds beside them."""
     placement = place(geometry, flags, devices)
     weights, host_weights = weight_bytes(geometry, placement)
-    for adapter in adapters:
-        extra, host_extra = adapter_bytes(adapter, placement)
+    beside = [adapter_bytes(adapter, placement) for adapter in adapters]
+    if flags.control_vectors:
+        beside.append(control_vector_bytes(geometry, placement))
+    if not flags.host_buffer and flags.repack and flags.maps_file:
+        on_host = (weight for weight in geometry.weights if home(placement, weight) is None)
+        host_weights += sum(weight.repacked_bytes for weight in on_host)
+    for extra, host_extra in beside:
         weights, host_weights = (
             [have + more for have, more in zip(weights, extra, strict=True)],
             host_weights + host_extra,
@@ -55,11 +60,14 @@ def buffers_on_devices(
 def buffers_on_host(
     geometry: Geometry, flags: LaunchFlags, context: Context, adapters: tuple[Geometry, ...] = ()
 ) -> Buffers:
-    """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently."""
+    """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently.
+    What is not mapped is read into its final layout, and is there once."""
     alone = place(geometry, flags, 0)
     _, weights = weight_bytes(geometry, alone)
     weights += sum(adapter_bytes(adapter, alone)[1] for adapter in adapters)
-    if flags.repack:
+    if flags.control_vectors:
+        weights += control_vector_bytes(geometry, alone)[1]
+    if flags.repack and flags.maps_file:
         weights += sum(weight.repacked_bytes for weight in geometry.weights)
     _, kv = cache_bytes(geometry, flags, context, alone)
     _, state = state_bytes(geometry, flags, context, alone)

@@ -94,9 +94,6 @@ class LaunchFlags:
     load_mode: str = "auto"
     mmproj: str | None = None
     mmproj_offload: bool = True
-    mmproj_device: str | None = None
-    image_max_tokens: int | None = None
-    image_batch_tokens: int | None = None
     spec_types: tuple[str, ...] = ()
     draft: DraftFlags | None = None
     draft_max: int = DEFAULT_DRAFT_MAX
@@ -110,6 +107,16 @@ class LaunchFlags:
     def one_output_per_token(self) -> bool:
         """Embedding and reranking servers make an output for every token of a batch."""
         return self.embeddings or self.reranking
+
+    @property
+    def maps_file(self) -> bool:
+        """Whether weights on the host are the mapped file; else they are read into memory of the process."""
+        return self.load_mode not in ("none", "dio")
+
+    @property
+    def weights_may_be_dropped(self) -> bool:
+        """Whether the kernel may give up weights on the host, and read them again."""
+        return self.load_mode in ("auto", "mmap")
 
     @property
     def unified(self) -> bool:
@@ -222,9 +229,6 @@ _VALUES: tuple[tuple[str, str, _Reader], ...] = (
     ("-dev --device", "device_names", _names),
     ("-lm --load-mode", "load_mode", _one_of("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
     ("-mm --mmproj", "mmproj", _text),
-    ("-mmdev --mmproj-device", "mmproj_device", _text),
-    ("--image-max-tokens", "image_max_tokens", _count(1, negative_is_none=True)),
-    ("--mtmd-batch-max-tokens", "image_batch_tokens", _count(1)),
     ("--pooling", "pooling", _one_of("none", "mean", "cls", "last", "rank")),
     ("--spec-draft-n-max --draft --draft-n --draft-max", "draft_max", _count(0)),
     ("-cram --cache-ram", "cache_ram_mib", _count(-1)),
@@ -306,6 +310,12 @@ _REFUSED = {
     for spelling in spellings.split()
 }
 _FIT = ("-fit", "--fit")
+_PROJECTOR_DEVICE = ("-mmdev", "--mmproj-device")
+_UNCOUNTED = {
+    "--image-min-tokens": "pictures are planned as the projector has them, not as --image-min-tokens has them",
+    "--image-max-tokens": "pictures are planned as the projector has them, not as --image-max-tokens has them",
+    "--mtmd-batch-max-tokens": "pictures are planned one at a time, not as --mtmd-batch-max-tokens has them",
+}
 _BY_SPELLING = {
     name: (ours, target, reader)
     for ours, table in ((True, _VALUES), (False, _DRAFT_VALUES))
@@ -355,13 +365,26 @@ class _Said:
         elif flag in _OVERRIDES:
             ours, kind = _OVERRIDES[flag]
             self._overrides[ours] += _read_override(written, kind, words)
-        elif flag == "--override-kv":
+        else:
+            self._read_unplanned(flag, words)
+
+    def _read_unplanned(self, flag: str, words: Words) -> None:
+        """Flags that are not planned with: a note, or a refusal."""
+        if flag == "--override-kv":
             self._uncounted += _metadata_notes(words.value())
+        elif flag in _UNCOUNTED:
+            self._uncounted.append(_UNCOUNTED[flag])
+        elif flag in _PROJECTOR_DEVICE:
+            if words.value() != "none":
+                raise FlagError(words.written, "the projector is planned on the first device of a launch: remove it")
+            self._values[True]["mmproj_offload"] = False
         elif flag in _FIT:
             if words.value() not in ("off", "0", "false", "disabled"):
-                raise FlagError(written, "the engine's own fitting would change the launch behind the plan: remove it")
+                raise FlagError(
+                    words.written, "the engine's own fitting would change the launch behind the plan: remove it"
+                )
         elif flag in _REFUSED:
-            raise FlagError(written, _REFUSED[flag])
+            raise FlagError(words.written, _REFUSED[flag])
 
     def flags(self) -> LaunchFlags:
         """All of it."""

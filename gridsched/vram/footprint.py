@@ -106,9 +106,15 @@ def footprint(
         flash_attn=context.flash_attn,
         layers=_count_layers(geometry),
         notes=_notes(geometry, flags, context, projector, draft, adapters),
-        mapped_bytes=geometry.file_bytes if on_host else host.weights + draft_host.weights,
+        mapped_bytes=_mapped_bytes(geometry, flags, host, draft_host, on_host=on_host),
         growth_bytes=growth_bytes(geometry, flags, context, on_host=on_host),
     )
+
+
+def _mapped_bytes(geometry: Geometry, flags: LaunchFlags, host: Buffers, draft: Buffers, *, on_host: bool) -> int:
+    if not flags.weights_may_be_dropped:
+        return 0
+    return geometry.file_bytes if on_host else host.weights + draft.weights
 
 
 def _outside(overhead_bytes: int | Mapping[DeviceName, int] | None, name: DeviceName) -> int:

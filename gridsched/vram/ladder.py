@@ -16,6 +16,7 @@ from gridsched.vram.footprint import Footprint
 from gridsched.vram.geometry import Geometry, Layer
 from gridsched.vram.launches import PLAIN_CACHE, CacheTypes, LadderRequest, Launches, Placed, Rung, Shape
 from gridsched.vram.quants import CACHE_TYPES
+from gridsched.vram.words import long_name
 
 MANY_SLOTS = (8, 4, 2)
 MANY_SLOTS_ON_HOST = (4, 2)  # a processor answers eight at once hardly faster than one after the other
@@ -137,7 +138,7 @@ def trained_context(geometry: Geometry) -> int:
 
 def cache_types_asked(launches: Launches) -> CacheTypes | None:
     """What the cache was asked to be kept as, by the person's flags or by the setting."""
-    if any(word.partition("=")[0] in _CACHE_FLAGS for word in launches.request.flags):
+    if any(long_name(word.partition("=")[0]) in _CACHE_FLAGS for word in launches.request.flags):
         return launches.person.cache_type_k, launches.person.cache_type_v
     return launches.request.cache_types
 

@@ -155,6 +155,21 @@ def adapter_bytes(adapter: Geometry, placement: Placement) -> tuple[list[int], i
     return on_devices, on_host
 
 
+def control_vector_bytes(geometry: Geometry, placement: Placement) -> tuple[list[int], int]:
+    """Bytes of control vectors on each device, and on the host: one f32 vector beside each layer but the first, however
+    many files are added up in it (llama-adapter)."""
+    on_devices = [0] * placement.devices
+    on_host = 0
+    size = 4 * geometry.embedding_length
+    for index in range(1, geometry.blocks):
+        device = placement.layers[index]
+        if device is None:
+            on_host += size
+        else:
+            on_devices[device] += size
+    return on_devices, on_host
+
+
 def device_index(name: str) -> int:
     """Which device of a backend the engine means by a name such as `CUDA1`; a name without a number is the first."""
     digits = re.search(r"\d+$", name)

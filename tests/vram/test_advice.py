@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gridsched.core.ids import DeviceName
@@ -187,6 +187,8 @@ def test_L7_every_suggestion_followed_makes_it_fit(
 ) -> None:
     """Whatever the model, the cards, what of them is taken and what is asked for: each suggestion alone makes the
     ladder fit, the largest context fits, and 256 tokens more do not."""
+    # A quantized cache of heads that are no whole blocks is refused, with nothing to suggest.
+    assume("-ctk" not in request_.flags or all(layer.key_length % 32 == 0 for layer in geometry.layers))
     devices = dict(zip((A, B, C), (size << 20 for size in sizes), strict=False))
     request_ = replace(request_, device_bytes=devices)
     rooms = {name: int(size * part) for (name, size), part in zip(devices.items(), free, strict=False)}

@@ -46,9 +46,7 @@ def test_nothing_said_is_the_engines_defaults() -> None:
         ("-dev none", "device_names", ("none",)),
         ("--mmproj a.gguf", "mmproj", "a.gguf"),
         ("--no-mmproj-offload", "mmproj_offload", False),
-        ("-mmdev CUDA1", "mmproj_device", "CUDA1"),
-        ("--image-max-tokens 1024", "image_max_tokens", 1024),
-        ("--mtmd-batch-max-tokens 512", "image_batch_tokens", 512),
+        ("-mmdev none", "mmproj_offload", False),
         ("--no-host", "host_buffer", False),
         ("--mlock", "load_mode", "mlock"),
         ("--no-mmap", "load_mode", "none"),
@@ -155,6 +153,7 @@ def test_metadata_that_is_overridden_is_said() -> None:
         ("--rpc h:1", "memory of other machines"),
         ("--models-max 2", "gridsched itself loads models"),
         ("--kv-unified-per-slot 4096", "ctx_per_slot"),
+        ("--mmproj-device CUDA1", "on the first device of a launch"),
         ("-fit on", "the engine's own fitting"),
         ("--fit maybe", "the engine's own fitting"),
     ],
@@ -165,6 +164,12 @@ def test_what_the_engine_would_decide_itself_is_refused(words: str, instead: str
         parse_flags(tuple(words.split()))
     assert instead in caught.value.message
     assert caught.value.flag == words.split(maxsplit=1)[0].partition("=")[0]
+
+
+def test_pictures_that_are_not_planned_as_told_are_said() -> None:
+    """Their sizes are the projector's."""
+    words = ("--image-max-tokens", "1024", "--mtmd-batch-max-tokens=512")
+    assert len(parse_flags(words).uncounted) == 2
 
 
 def test_the_engines_own_fitting_may_be_switched_off_again() -> None:

@@ -331,6 +331,37 @@ def test_what_is_not_in_the_estimate_is_said(words: tuple[str, ...], note: str) 
     assert note in estimate(real("Qwen3-8B-Q4_K_M"), "-c", "4096", *words).notes
 
 
+def test_control_vectors_lie_with_their_layers() -> None:
+    """One vector for each layer but the first, however many are added up; some of them on the host."""
+    model = real("Qwen3-8B-Q4_K_M")
+    words = ("-c", "4096", "-np", "1", "-ngl", "30")
+    plain = estimate(model, *words)
+    with_vectors = estimate(model, *words, "--control-vector", "a.gguf,b.gguf")
+    vector = 4 * model.embedding_length
+    assert with_vectors.devices[0].weights_bytes - plain.devices[0].weights_bytes == 29 * vector
+    assert with_vectors.host.weights_bytes - plain.host.weights_bytes == 6 * vector
+
+
+def test_weights_that_are_not_mapped_cannot_be_dropped() -> None:
+    """--mlock and --no-mmap hold them; only a mapped file may be read again."""
+    model = real("Qwen3-8B-Q4_K_M")
+    for words, mapped in (((), True), (("--mmap",), True), (("--no-mmap",), False), (("--mlock",), False)):
+        assert bool(estimate(model, "-c", "4096", "-ngl", "10", *words).mapped_bytes) is mapped
+
+
+def test_on_the_host_a_file_that_is_read_is_there_once() -> None:
+    """A mapped one has a second copy of what the processor wants laid out anew; so has --no-host beside a card."""
+    model = real("Llama-3.1-8B-Q4_K_M")
+    alone = {"on_host": True, "overhead_bytes": 0}
+    mapped = footprint(model, parse_flags(("-c", "4096")), (HOST,), **alone)
+    read = footprint(model, parse_flags(("-c", "4096", "--no-mmap")), (HOST,), **alone)
+    twice = sum(weight.repacked_bytes for weight in model.weights)
+    assert mapped.devices[0].weights_bytes - read.devices[0].weights_bytes == twice > 0
+    beside = estimate(model, "-c", "4096", "-ngl", "0")
+    bypassed = estimate(model, "-c", "4096", "-ngl", "0", "--no-host")
+    assert bypassed.host.weights_bytes - beside.host.weights_bytes == twice
+
+
 def test_an_adapter_lies_with_the_tensors_that_it_adapts() -> None:
     """Its pairs follow their layers, here one to each card and one to the host."""
     base = blocks_32()
