@@ -9,16 +9,17 @@ way; then the least cost (`cost`), or with `lru` those that were used longest ag
 before it (C1): a victim's *price* is a whole number whose higher digits count the dearer kinds, and prices add up.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
+from operator import add, ge
 
 from gridsched.core import cost, yielding
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Reservation
-from gridsched.core.placement import ANY_CHAT, Choice, Obstacle, Want, Watch
+from gridsched.core.placement import ANY_CHAT, Choice, Draft, Obstacle, Want, Watch
 from gridsched.core.policy import Eviction, Policy
 from gridsched.core.queues import CLASSES, Rank
 from gridsched.core.residency import Instance
@@ -43,6 +44,9 @@ PRICE_LIMIT = 10**12
 """The most that one victim can cost: some thirty years. A thousand victims stay below `_DEARER`."""
 
 _STATES = (InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING)
+
+_WHOEVER = ("L6", "R1")
+"""The rules by which a load, or what is hot or pinned, is kept from all low work, wherever that stands."""
 
 _DEARER = 10**16
 """One of a dearer kind outweighs any sum of prices."""
@@ -78,27 +82,45 @@ class _Candidate:
         return (self.price << 40) // self.share
 
 
+@dataclass(slots=True, eq=False)
+class Look:
+    """How those that hold memory on some devices stand to `want`: who may go, what they free together, and what is said
+    where that is not enough: `but_for` what would free more, else `obstacle`.
+
+    It holds whatever the want lacks there, and for others that stand at `rank` or behind it: for all low work where it
+    is kept out `whoever` asks, else for that of the same `kind` back to `upto`, because none of the work that waits for
+    those who are there stands between the two.
+    """
+
+    want: Want
+    patient: bool
+    whoever: bool
+    kind: int | None
+    rank: Rank
+    upto: Rank
+    allowed: list[tuple[Instance, Frees]]
+    freed: Frees
+    but_for: list[tuple[Frees, Obstacle]]
+    obstacle: Obstacle
+
+
 def choose(
-    state: State, want: Want, lacking: dict[DeviceName, int], taken: Container[InstanceId], *, patient: bool = False
+    state: State, want: Want, lacking: dict[DeviceName, int], draft: Draft, *, patient: bool = False
 ) -> Choice | Obstacle:
     """The victims that free what a want lacks, or what stands in the way; with `patient`, who they will be once the
-    turns of other chats are over (R4b). `taken` are those that go for others already."""
+    turns of other chats are over (R4b). The draft's victims go for others already."""
+    devices = tuple(lacking)
+    rank = _rank_of(want)
+    look = draft.looks.get(devices)
+    if look is None or not _holds_for(look, state, want, rank, patient=patient):
+        look = draft.looks[devices] = _look(state, want, rank, devices, draft, patient=patient)
     short = tuple(lacking.values())
-    pages = [state.ledger.books[device].reservations for device in lacking]
-    allowed: list[tuple[Instance, Frees]] = []
-    barred: list[tuple[Frees, Obstacle]] = []
-    for instance in _in_the_way(state, pages):
-        if instance.id in taken:
-            continue
-        frees = _frees(pages, instance)
-        obstacle = obstacle_to(state, instance, want)
-        if obstacle is None or (patient and obstacle.but_for == "turn"):
-            allowed.append((instance, frees))
-        else:
-            barred.append((frees, obstacle))
-    if not _cover([frees for _, frees in allowed], short):
-        return _told_together([frees for _, frees in allowed], barred, short)
-    candidates = [_candidate(state, instance, want, frees, short) for instance, frees in allowed]
+    if not _enough(look.freed, short):
+        for freed, obstacle in look.but_for:
+            if _enough(freed, short):
+                return obstacle
+        return look.obstacle
+    candidates = [_candidate(state, instance, want, frees, short) for instance, frees in look.allowed]
     if state.policy.eviction is Eviction.LRU:
         chosen = _first_enough(sorted(candidates, key=_plain_order), short)
     else:
@@ -107,11 +129,50 @@ def choose(
     return Choice(tuple(item.instance for item in chosen), sum(item.price for item in chosen))
 
 
-def _in_the_way(state: State, pages: list[Page]) -> Iterable[Instance]:
-    """Those that hold memory where something lacks, and do not give it back already."""
-    ids = pages[0] if len(pages) == 1 else dict.fromkeys(each for page in pages for each in page)
-    found = [state.instances[each] for each in ids]
-    return [item for item in found if item.state in _STATES and not item.restarting]
+def _holds_for(look: Look, state: State, want: Want, rank: Rank, *, patient: bool) -> bool:
+    """Whether a look for this want would find the same, and have nothing watched for somebody who stands before."""
+    if look.whoever and look.rank <= rank:
+        return True
+    if look.want is want:
+        return look.patient is patient
+    return look.kind is not None and look.kind == _kind(state, want) and look.rank <= rank <= look.upto
+
+
+def _kind(state: State, want: Want) -> int | None:
+    """Wants of one kind differ only in where they stand. None for those that have nobody like them: for a chat it
+    counts when it came (R4b), and so it does for others where what is hot may yield (R1)."""
+    if want.chat or want.gentle or want.guest is not None or state.policy.hot_yield_after_seconds is not None:
+        return None
+    return want.evict_class
+
+
+def _look(
+    state: State, want: Want, rank: Rank, devices: tuple[DeviceName, ...], draft: Draft, *, patient: bool
+) -> Look:
+    """Ask each that holds memory there, and does not give it back already, whether it may go."""
+    kind = _kind(state, want)
+    whoever = kind is not None
+    upto: Rank = (rank[0], inf, 0)
+    pages = [state.ledger.books[device].reservations for device in devices]
+    allowed: list[tuple[Instance, Frees]] = []
+    barred: list[tuple[Frees, Obstacle]] = []
+    for each in pages[0] if len(pages) == 1 else dict.fromkeys(each for page in pages for each in page):
+        instance = state.instances[each]
+        if instance.restarting or instance.state not in _STATES or each in draft.taken:
+            continue
+        frees = _frees(pages, each)
+        obstacle = obstacle_to(state, instance, want)
+        if obstacle is None or (patient and obstacle.but_for == "turn"):
+            allowed.append((instance, frees))
+        else:
+            barred.append((frees, obstacle))
+        if kind is not None and (obstacle is None or obstacle.rule not in _WHOEVER):
+            whoever = False
+            first = _first_work(state, instance, want)
+            if first is not None and rank <= first < upto:
+                upto = first
+    freed = _sum((frees for _, frees in allowed), len(pages))
+    return Look(want, patient, whoever, kind, rank, upto, allowed, freed, *_told_together(freed, barred))
 
 
 # --- prices -----------------------------------------------------------------------------------------------------
@@ -155,18 +216,22 @@ def _plain_order(candidate: _Candidate) -> tuple[tuple[bool, ...], float, int]:
 # --- sums -------------------------------------------------------------------------------------------------------
 
 
-def _frees(pages: list[Page], instance: Instance) -> Frees:
+def _frees(pages: list[Page], each: InstanceId) -> Frees:
     """What an instance holds of each device that lacks something."""
-    return tuple([page[instance.id].bytes if instance.id in page else 0 for page in pages])
+    return tuple([page[each].bytes if each in page else 0 for page in pages])
 
 
-def _cover(freed: Iterable[Frees], short: tuple[int, ...]) -> bool:
-    """Whether all these together are enough."""
-    rest = list(short)
+def _sum(freed: Iterable[Frees], devices: int) -> Frees:
+    """What all these free together of so many devices."""
+    total: Frees = (0,) * devices
     for frees in freed:
-        for at, freed_bytes in enumerate(frees):
-            rest[at] -= freed_bytes
-    return max(rest) <= 0
+        total = tuple(map(add, total, frees))
+    return total
+
+
+def _enough(freed: Frees, short: Frees) -> bool:
+    """Whether it covers what is short."""
+    return all(map(ge, freed, short))
 
 
 def _first_enough(ordered: list[_Candidate], short: tuple[int, ...]) -> list[_Candidate]:
@@ -186,7 +251,7 @@ def _spared(chosen: list[_Candidate], short: tuple[int, ...]) -> list[_Candidate
     """R3: without those that the sum does not need, the most precious spared first."""
     for item in sorted(chosen, key=lambda item: (item.price, item.instance.id), reverse=True):
         rest = [other for other in chosen if other is not item]
-        if _cover((other.frees for other in rest), short):
+        if _enough(_sum((other.frees for other in rest), len(short)), short):
             chosen = rest
     return chosen
 
@@ -247,7 +312,7 @@ def _is_no_better(other: _Candidate, item: _Candidate) -> bool:
 
 def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None:
     """Why this instance may not go for a want now; None where it may."""
-    rank = want.evict_rank or want.rank
+    rank = _rank_of(want)
     policy, now = state.policy, state.now
     model = instance.model
     if instance.state is InstanceState.STARTING:
@@ -267,27 +332,37 @@ def obstacle_to(state: State, instance: Instance, want: Want) -> Obstacle | None
     return before or _obstacle_of_turns(instance, rank, want.evict_class, policy, now)
 
 
-def _watch(instance: Instance, rank: Rank) -> frozenset[Watch]:
+def _rank_of(want: Want) -> Rank:
+    """Where it stands among those who would have others go."""
+    return want.evict_rank or want.rank
+
+
+def _watch(instance: Instance, rank: Rank) -> tuple[Watch, ...]:
     """That its queue and its slots may end an obstacle."""
-    return frozenset(((instance.id, rank),))
+    return ((instance.id, rank),)
 
 
-def _obstacle_of_rank(state: State, instance: Instance, want: Want, rank: Rank) -> Obstacle | None:
-    """S1, S2: it has work, or was asked for, before. A guest has had its turn in the other's place (R1): of its work
-    only chats count."""
+def _first_work(state: State, instance: Instance, want: Want) -> Rank | None:
+    """Where the first of its work stands that could keep a want waiting, None where it has none. A guest has had its
+    turn in the other's place (R1): of its work only chats count."""
     model = instance.model
     if not model.queue.count and model.errand is None:
         return None
-    classes = CLASSES[:1] if want.guest is model else CLASSES[: rank[0] + 1]
+    classes = CLASSES[:1] if want.guest is model else CLASSES[: _rank_of(want)[0] + 1]
     heads = [model.queue.head(job_class) for job_class in classes]
     ranks = [state.keys.load_rank(head) for head in heads if head is not None]
     if model.errand is not None:
         ranks.append(model.errand.rank)
-    before = min(ranks, default=rank)
-    if before >= rank:
+    return min(ranks, default=None)
+
+
+def _obstacle_of_rank(state: State, instance: Instance, want: Want, rank: Rank) -> Obstacle | None:
+    """S1, S2: it has work, or was asked for, before."""
+    before = _first_work(state, instance, want)
+    if before is None or before >= rank:
         return None
     rule = "S1" if before[0] < rank[0] else "S2"
-    return Obstacle(rule, f"{model.name} has work that comes first", watched=_watch(instance, rank))
+    return Obstacle(rule, f"{instance.model.name} has work that comes first", watched=_watch(instance, rank))
 
 
 def _obstacle_to_load(instance: Instance, rank: Rank) -> Obstacle | None:
@@ -350,17 +425,23 @@ def load_is_worth_aborting(instance: Instance, load_seconds: float, chat_load_se
     return instance.started_at + load_seconds - now > max(2.0, chat_load_seconds / 4)
 
 
-def _told_together(allowed: list[Frees], barred: list[tuple[Frees, Obstacle]], short: tuple[int, ...]) -> Obstacle:
+def _told_together(freed: Frees, barred: list[tuple[Frees, Obstacle]]) -> tuple[list[tuple[Frees, Obstacle]], Obstacle]:
     """The obstacle that time ends first speaks for all; anybody's change is watched. Where all would be well but for
-    one kind of obstacle, that is what is said."""
+    one kind of obstacle, that is what is said: with what would be free then."""
     if not barred:
-        return Obstacle("R3", "the memory that is being freed is promised to older jobs")
-    until = min(item.until for _, item in barred)
-    watched = frozenset().union(*(item.watched for _, item in barred))
-    for kind in ("turn", "hot"):
-        alike = [(frees, item) for frees, item in barred if item.but_for == kind]
-        if alike and _cover([*allowed, *(frees for frees, _ in alike)], short):
-            first = min((item for _, item in alike), key=lambda item: item.until)
-            return Obstacle(first.rule, first.reason, until, watched, first.but_for)
-    first = min((item for _, item in barred), key=lambda item: item.until)
-    return Obstacle(first.rule, first.reason, until, watched)
+        return [], Obstacle("R3", "the memory that is being freed is promised to older jobs")
+    first = barred[0][1]
+    watched: tuple[Watch, ...] = ()
+    sums: dict[str, tuple[Frees, Obstacle]] = {}
+    for frees, item in barred:
+        watched += item.watched
+        if item.until < first.until:
+            first = item
+        if item.but_for:
+            total, nearest = sums.get(item.but_for, (freed, item))
+            sums[item.but_for] = (tuple(map(add, total, frees)), item if item.until < nearest.until else nearest)
+    told = [
+        (total, Obstacle(item.rule, item.reason, first.until, watched, item.but_for))
+        for total, item in (sums[kind] for kind in ("turn", "hot") if kind in sums)
+    ]
+    return told, Obstacle(first.rule, first.reason, first.until, watched)

@@ -11,11 +11,11 @@ least.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gridsched.core.ids import DeviceName, InstanceId, RequestId
 from gridsched.core.job import JobClass
@@ -26,6 +26,7 @@ from gridsched.core.queues import JobRecord, Rank
 from gridsched.core.record import record
 
 if TYPE_CHECKING:  # the records refer to plans, and plans to the records
+    from gridsched.core.eviction import Look
     from gridsched.core.residency import Instance, ModelState
 
 
@@ -100,13 +101,13 @@ ANY_CHAT: Rank = (JobClass.INTERACTIVE, inf, 0)
 
 @record
 class Obstacle:
-    """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may. `but_for`:
-    all would be well if nothing were hot (B1), or if no chats had their turn (R4b)."""
+    """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may (`watched`,
+    some perhaps twice). `but_for`: all would be well if nothing were hot (B1), or if no chats had their turn (R4b)."""
 
     rule: str
     reason: str
     until: float = inf
-    watched: frozenset[Watch] = frozenset()
+    watched: tuple[Watch, ...] = ()
     but_for: Literal["", "hot", "turn"] = ""
 
 
@@ -137,11 +138,13 @@ class Plan:
 @dataclass(slots=True)
 class Draft:
     """Bytes by device while plans are made, oldest first: what is free `now` and what will be once everything that
-    stops has gone, both less the claims of older plans. `taken` are the victims of older plans."""
+    stops has gone, both less the claims of older plans. `taken` are the victims of older plans, and `looks` what
+    `eviction` has found of the others, by kind of want and devices, until more are taken."""
 
     now: dict[DeviceName, int] = field(default_factory=dict)
     later: dict[DeviceName, int] = field(default_factory=dict)
     taken: set[InstanceId] = field(default_factory=set)
+    looks: "dict[tuple[object, ...], Look]" = field(default_factory=dict)
 
     @classmethod
     def of(cls, ledger: Ledger, restarting: Iterable["Instance"]) -> "Draft":
@@ -171,7 +174,8 @@ class Draft:
 
     def lacking(self, needs: Needs) -> dict[DeviceName, int]:
         """The bytes that are missing, by device, when all that is being freed is back."""
-        return {device: need - self.later[device] for device, need in needs if need > max(0, self.later[device])}
+        later = self.later
+        return {device: need - later[device] for device, need in needs if need > 0 and need > later[device]}
 
     def fits_now(self, needs: Needs) -> bool:
         """Whether the bytes are free already, every older claim set aside whole."""
@@ -185,6 +189,8 @@ class Draft:
         for device, need in plan.needs:
             self.now[device] -= need
             self.later[device] -= need
+        if plan.victims:
+            self.looks.clear()
         for victim in plan.victims:
             self.taken.add(victim.id)
             for device, held_bytes in ledger.bytes_of(victim.id).items():
@@ -199,33 +205,36 @@ class Choice:
     price: int
 
 
-@record
-class Judge:
-    """What planning knows and the choice of a rung asks: why a launch may not be used now, whom it meets on its devices
-    (the fewer the better), and who would go for so many bytes."""
+class Judge(Protocol):
+    """What planning knows of one want and the choice of a rung asks."""
 
-    may_use: Callable[[LaunchOption], Obstacle | None]
-    crowd: Callable[[LaunchOption], tuple[int, ...]]
-    choose: Callable[[dict[DeviceName, int]], Choice | Obstacle]
+    def kept_from(self, option: LaunchOption) -> Obstacle | None:
+        """Why a launch may not be used now."""
+
+    def crowd(self, option: LaunchOption) -> tuple[int, ...]:
+        """Whom it meets on its devices: the fewer the better."""
+
+    def choose(self, lacking: dict[DeviceName, int]) -> Choice | Obstacle:
+        """Who would go for so many bytes."""
 
 
 def plan_for(want: Want, rungs: Iterable[tuple[LaunchOption, Needs]], draft: Draft, judge: Judge) -> Plan | Obstacle:
     """The plan for a want, or what stands in its way. `rungs` are the options that could ever fit, best first."""
-    obstacle: Obstacle | None = None
+    obstacles: list[Obstacle] = []
     fitting: list[tuple[LaunchOption, Needs]] = []
     patient: list[tuple[LaunchOption, Needs]] = []
-    costly: list[tuple[LaunchOption, Needs]] = []
+    costly: list[tuple[LaunchOption, Needs, dict[DeviceName, int]]] = []
     for option, needs in rungs:
         enough = fitting or patient
         if enough and _quality(option) != _quality(enough[0][0]):
             break
-        barred = judge.may_use(option)
+        barred = judge.kept_from(option)
         if barred is not None:
-            obstacle = _nearer(obstacle, barred)
+            obstacles.append(barred)
+        elif lacking := draft.lacking(needs):
+            costly.append((option, needs, lacking))
         elif draft.fits_now(needs):
             fitting.append((option, needs))
-        elif draft.lacking(needs):
-            costly.append((option, needs))
         else:
             patient.append((option, needs))
     if fitting:
@@ -234,31 +243,33 @@ def plan_for(want: Want, rungs: Iterable[tuple[LaunchOption, Needs]], draft: Dra
         return Plan(want, option, needs, fits_now=True)
     if patient:
         return Plan(want, *patient[0])
-    return _plan_with_victims(want, costly, draft, judge, obstacle)
+    return _plan_with_victims(want, costly, judge, obstacles)
 
 
 def _plan_with_victims(
     want: Want,
-    costly: Iterable[tuple[LaunchOption, Needs]],
-    draft: Draft,
+    costly: Iterable[tuple[LaunchOption, Needs, dict[DeviceName, int]]],
     judge: Judge,
-    obstacle: Obstacle | None,
+    obstacles: list[Obstacle],
 ) -> Plan | Obstacle:
     """The first rung for which enough may go now, of those like it the one for which the cheapest go; else the nearest
     of the obstacles, those met before included."""
+    name = want.model.spec.name
     if want.evict_rank is None:
-        return obstacle or Obstacle("S9", f"{want.model.spec.name} would need another model to go, which was not asked")
+        return _nearest(obstacles) or Obstacle("S9", f"{name} would need another model to go, which was not asked")
     best: Plan | None = None
     best_price = 0
-    for option, needs in costly:
+    for option, needs, lacking in costly:
         if best is not None and _quality(option) != _quality(best.option):
             break
-        found = judge.choose(draft.lacking(needs))
+        found = judge.choose(lacking)
         if isinstance(found, Obstacle):
-            obstacle = _nearer(obstacle, found)
+            obstacles.append(found)
         elif best is None or found.price < best_price:
             best, best_price = Plan(want, option, needs, victims=found.victims), found.price
-    return best or obstacle or Obstacle("L7", f"no launch of {want.model.spec.name} fits on the devices there are")
+    if best is not None:
+        return best
+    return _nearest(obstacles) or Obstacle("L7", f"no launch of {name} fits on the devices there are")
 
 
 def _quality(option: LaunchOption) -> tuple[int, int, tuple[str, str]]:
@@ -266,9 +277,18 @@ def _quality(option: LaunchOption) -> tuple[int, int, tuple[str, str]]:
     return option.ctx_size, option.parallel, option.cache_types
 
 
-def _nearer(one: Obstacle | None, other: Obstacle) -> Obstacle:
-    """Of two obstacles the one that time ends first, told with everything that may end either."""
-    if one is None:
-        return other
-    first = one if one.until <= other.until else other
-    return Obstacle(first.rule, first.reason, first.until, one.watched | other.watched, one.but_for or other.but_for)
+def _nearest(obstacles: list[Obstacle]) -> Obstacle | None:
+    """Of several obstacles the one that time ends first, told with everything that may end any of them; None where
+    there are none."""
+    if not obstacles:
+        return None
+    first = before = obstacles[0]
+    but_for, watched = first.but_for, first.watched
+    for obstacle in obstacles:
+        if obstacle.until < first.until:
+            first = obstacle
+        if obstacle is not before:  # launches on the same devices meet the same
+            before = obstacle
+            but_for = but_for or obstacle.but_for
+            watched += obstacle.watched
+    return Obstacle(first.rule, first.reason, first.until, watched, but_for)

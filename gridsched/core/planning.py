@@ -21,11 +21,11 @@ from gridsched.core import (
     yielding,
 )
 from gridsched.core.commands import LogEvent
-from gridsched.core.ids import InstanceId
+from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
-from gridsched.core.placement import Draft, Judge, Obstacle, Plan, Want, plan_for
+from gridsched.core.placement import Choice, Draft, Obstacle, Plan, Want, plan_for
 from gridsched.core.queues import Rank
 from gridsched.core.residency import Instance
 from gridsched.core.state import State
@@ -89,19 +89,16 @@ def _make_plans(state: State) -> list[Plan]:
     for model in state.wanted_models().values():
         model.want = model.obstacle = None
         model.next_at = inf
-    draft = _draft(state)
-    slots = _LoadSlots(state)
-    plans: list[Plan] = []
-    low_wants = [want for want in wants if not want.chat]
-    for want in (want for want in wants if want.chat):
-        _add_plan_unless(state, want, draft, slots, plans, slots.is_far_ahead(plans))
+    low = [want for want in wants if not want.chat]
+    walk = _Walk(state)
+    walk.chats([want for want in wants if want.chat])
     for model in (state.waiting_models | state.touched).values():
-        waiting.hold_devices(state, model)
-    for want in low_wants:
-        _add_plan_unless(state, want, draft, slots, plans, slots.low_is_taken())
-    state.low_plans_matter = not slots.low_begun and bool(low_wants)
-    state.plans = plans
-    return plans
+        if model.queue.chats or model.held:
+            waiting.hold_devices(state, model)
+    walk.low(low)
+    state.low_plans_matter = not walk.slots.low_begun and bool(low)
+    state.plans = walk.plans
+    return walk.plans
 
 
 def _dissolve(state: State) -> None:
@@ -139,78 +136,121 @@ def prospect(state: State, want: Want) -> Plan | Obstacle:
     return _find(state, want, draft)
 
 
+class _Judge:
+    """What planning knows of a want (`placement.Judge`). `patient`: once the turns of other chats are over (R4b)."""
+
+    def __init__(self, state: State, want: Want, draft: Draft, *, patient: bool) -> None:
+        self._state = state
+        self._want = want
+        self._draft = draft
+        self._patient = patient
+        self._relieved = want.chat or want.starved_at <= state.now
+
+    def kept_from(self, option: LaunchOption) -> Obstacle | None:
+        """R8: nothing loads on a leased device. S4, S5: on one in interactive mode low work loads only as relief, once
+        its job is starved."""
+        state = self._state
+        if state.leases and (barred := leases.bar(state, option)) is not None:
+            return barred
+        if self._relieved or not _in_interactive_mode(state, option):
+            return None
+        devices = ", ".join(option.devices)
+        return Obstacle("S4", f"people chat on {devices}", self._want.starved_at)
+
+    def crowd(self, option: LaunchOption) -> tuple[int, ...]:
+        """A chat is disturbed by whatever works beside it, so those that people use, or wait for while they load, count
+        before all others. One device before several; and before all, memory that the device itself says is free (L3),
+        because a load waits for the other."""
+        state = self._state
+        ids = {each for device in option.devices for each in state.ledger.books[device].reservations}
+        there = [state.instances[each] for each in ids]
+        used = sum(1 for item in there if item.hot(state.now) or item.model.queue.chats)
+        waits = not state.ledger.really_free(state.ledger.needs(option))
+        return (waits, len(option.devices), used, len(ids))
+
+    def choose(self, lacking: dict[DeviceName, int]) -> Choice | Obstacle:
+        """R1 to R5."""
+        return eviction.choose(self._state, self._want, lacking, self._draft, patient=self._patient)
+
+
 def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Plan | Obstacle:
-    judge = Judge(
-        may_use=lambda option: _kept_from(state, want, option),
-        crowd=lambda option: _crowd(state, option),
-        choose=lambda lacking: eviction.choose(state, want, lacking, room.taken, patient=patient),
-    )
-    return plan_for(want, admission.usable_rungs(state.ledger, want.model), room, judge)
+    rungs = admission.usable_rungs(state.ledger, want.model)
+    return plan_for(want, rungs, room, _Judge(state, want, room, patient=patient))
 
 
-def _crowd(state: State, option: LaunchOption) -> tuple[int, ...]:
-    """Whom a launch meets on its devices: a chat is disturbed by whatever works beside it, so those that people use, or
-    wait for while they load, count before all others. One device before several; and before all, memory that the device
-    itself says is free (L3), because a load waits for the other."""
-    ids = {each for device in option.devices for each in state.ledger.books[device].reservations}
-    there = [state.instances[each] for each in ids]
-    used = sum(1 for item in there if item.hot(state.now) or item.model.queue.chats)
-    waits = not state.ledger.really_free(state.ledger.needs(option))
-    return (waits, len(option.devices), used, len(ids))
+class _Walk:
+    """One walk over the wants: what is left for the next, and the plans so far. `turns` are those of chats that wait
+    for the turn of other chats (R4b), known once all chats' wants have been looked at."""
 
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._draft = _draft(state)
+        self.slots = _LoadSlots(state)
+        self.plans: list[Plan] = []
+        self._turns: list[tuple[Plan, float]] = []
 
-def _add_plan_unless(
-    state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan], barred: Obstacle | None
-) -> None:
-    """Plan one want, unless there is no need to look because its load could not begin for long. A job that may not have
-    others go for it is told whether it has a plan at all (S9)."""
-    if barred is None or want.model.queue.no_evict:
-        _add_plan(state, want, draft, slots, plans)
-    else:
-        model = want.model
-        model.want, model.obstacle, model.next_at = want, barred, want.next_at
+    def chats(self, wants: list[Want]) -> None:
+        """Plan those that people wait for."""
+        for want in wants:
+            self._add_unless(want, self.slots.is_far_ahead(self.plans))
+        self._turns = [(plan, plan.held.until) for plan in self.plans if plan.held is not None]
 
+    def low(self, wants: list[Want]) -> None:
+        """Plan the others."""
+        for want in wants:
+            self._add_unless(want, self.slots.low_is_taken())
 
-def _add_plan(state: State, want: Want, draft: Draft, slots: "_LoadSlots", plans: list[Plan]) -> None:
-    """Plan one want; set a live plan's claim aside."""
-    model = want.model
-    model.want = want
-    room, changes_at = _room_beside_turns(state, want, draft, plans)
-    turn: Obstacle | None = None
-    found = want.bar or _find(state, want, room)
-    model.next_at = min(want.next_at, changes_at)
-    if isinstance(found, Obstacle) and found.but_for == "turn":
-        turn, found = found, _find(state, want, room, patient=True)
-    if isinstance(found, Obstacle):
-        model.obstacle = found
-        model.next_at = min(model.next_at, found.until, yielding.say_if_starved(state, want, found))
-        return
-    plan = found
-    plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
-    plan.held = turn or (None if want.chat else slots.low_is_taken())
-    if plan.held is not None:
-        model.next_at = min(model.next_at, plan.held.until)
-    devices = dict.fromkeys(plan.option.devices)
-    for victim in plan.victims:
-        devices.update(dict.fromkeys(victim.devices))
-    plan.modes = tuple(state.mode_of(device) for device in devices)
-    model.plan = plan
-    plans.append(plan)
-    if plan.live:
-        draft.claim(plan, state.ledger)
-        slots.claim(plan)
+    def _add_unless(self, want: Want, barred: Obstacle | None) -> None:
+        """Plan one want, unless there is no need to look because its load could not begin for long. A job that may not
+        have others go for it is told whether it has a plan at all (S9)."""
+        if barred is None or want.model.queue.no_evict:
+            self._add(want)
+        else:
+            model = want.model
+            model.want, model.obstacle, model.next_at = want, barred, want.next_at
 
+    def _add(self, want: Want) -> None:
+        """Plan one want; set a live plan's claim aside."""
+        state, model = self._state, want.model
+        model.want, model.next_at = want, want.next_at
+        room = self._draft if want.chat or not self._turns else self._room_beside_turns(want)
+        turn: Obstacle | None = None
+        found = want.bar or _find(state, want, room)
+        if isinstance(found, Obstacle) and found.but_for == "turn":
+            turn, found = found, _find(state, want, room, patient=True)
+        if isinstance(found, Obstacle):
+            model.obstacle = found
+            model.next_at = min(model.next_at, found.until, yielding.say_if_starved(state, want, found))
+            return
+        plan = found
+        plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
+        plan.held = turn or (None if want.chat else self.slots.low_is_taken())
+        if plan.held is not None:
+            model.next_at = min(model.next_at, plan.held.until)
+        devices = dict.fromkeys(plan.option.devices)
+        for victim in plan.victims:
+            devices.update(dict.fromkeys(victim.devices))
+        plan.modes = tuple(state.mode_of(device) for device in devices)
+        model.plan = plan
+        self.plans.append(plan)
+        if plan.live:
+            self._draft.claim(plan, state.ledger)
+            self.slots.claim(plan)
 
-def _room_beside_turns(state: State, want: Want, draft: Draft, plans: list[Plan]) -> tuple[Draft, float]:
-    """S6a, B2: a chat that waits for the turn of other chats (R4b) claims nothing yet, but what it will need is kept
-    from a low load that would not be done by then. Gives what is left, and when that could become less."""
-    if want.chat or not plans or not plans[0].want.chat:
-        return draft, inf
-    load_seconds = state.load_seconds(want.model, want.model.spec.options[0])
-    in_turn = [(plan, plan.held.until - load_seconds) for plan in plans if plan.want.chat and plan.held is not None]
-    kept = [plan for plan, latest_at in in_turn if latest_at <= state.now]
-    changes_at = min((latest_at for _, latest_at in in_turn if latest_at > state.now), default=inf)
-    return draft.less(kept, state.ledger) if kept else draft, changes_at
+    def _room_beside_turns(self, want: Want) -> Draft:
+        """S6a, B2: a chat that waits for the turn of other chats (R4b) claims nothing yet, but what it will need is
+        kept from a low load that would not be done by then. Gives what is left, and notes when that could become
+        less."""
+        state, model = self._state, want.model
+        load_seconds = state.load_seconds(model, model.spec.options[0])
+        kept: list[Plan] = []
+        for plan, until in self._turns:
+            latest_at = until - load_seconds
+            if latest_at <= state.now:
+                kept.append(plan)
+            else:
+                model.next_at = min(model.next_at, latest_at)
+        return self._draft.less(kept, state.ledger) if kept else self._draft
 
 
 def _in_interactive_mode(state: State, option: LaunchOption) -> bool:
@@ -219,18 +259,6 @@ def _in_interactive_mode(state: State, option: LaunchOption) -> bool:
         if mode is not None and mode.active(state.now):
             return True
     return False
-
-
-def _kept_from(state: State, want: Want, option: LaunchOption) -> Obstacle | None:
-    """R8: nothing loads on a leased device. S4, S5: on one in interactive mode low work loads only as relief, once its
-    job is starved."""
-    barred = leases.bar(state, option)
-    if barred is not None:
-        return barred
-    if want.chat or want.starved_at <= state.now or not _in_interactive_mode(state, option):
-        return None
-    devices = ", ".join(option.devices)
-    return Obstacle("S4", f"people chat on {devices}", want.starved_at)
 
 
 class _LoadSlots:

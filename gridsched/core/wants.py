@@ -20,8 +20,9 @@ def wants_of(state: State) -> list[Want]:
     models = [model for model in state.wanted_models().values() if model.unplaced() and not model.removed]
     state.keys.meet(key for model in models for key in model.queue.waiting_keys())
     chatting = any(mode.active(state.now) for mode in state.modes.values())
-    found = [_want_of(state, model, chatting=chatting) for model in models]
-    return sorted((want for want in found if want is not None), key=lambda want: want.rank)
+    wants = [want for model in models if (want := _want_of(state, model, chatting=chatting)) is not None]
+    wants.sort(key=lambda want: want.rank)
+    return wants
 
 
 def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
@@ -33,48 +34,39 @@ def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
         # One that must not be begun yet keeps no job of its model from having it loaded.
         if job is None or (bar is None and errand.rank < state.keys.load_rank(job)):
             return _want_of_errand(state, model, errand, bar)
-    if job is None:
-        return None
-    barred_until = bar.until if bar is not None else inf
-    rank_of = state.keys.load_rank
+    return _want_of_job(state, model, job, bar, chatting=chatting) if job is not None else None
+
+
+def _want_of_job(state: State, model: ModelState, job: JobRecord, bar: Obstacle | None, *, chatting: bool) -> Want:
+    """The load for the first job that may begin one; `bar` is what its model's errand waits for, if it has one."""
+    queue, now = model.queue, state.now
+    next_at = bar.until if bar is not None and bar.until > now else inf
     # Where every waiting job has the full permission, the one who holds the load is the one who may evict.
     evictor, gentle = queue.evictor() if queue.warm_only or queue.no_evict or queue.gentle else (job, False)
-    gentle_at = -inf
     if gentle and evictor is not None:
         gentle_at = evictor.place + state.policy.background_max_starvation_seconds
-        if gentle_at > state.now:
+        if gentle_at > now:
             evictor = None
+            next_at = min(next_at, gentle_at)
+    load_class = evict_class = job.job.job_class
+    rank = state.keys.load_rank(job)
+    evict_rank: Rank | None = rank
+    if evictor is not job:
+        evict_rank = state.keys.load_rank(evictor) if evictor is not None else None
+        evict_class = evictor.job.job_class if evictor is not None else load_class
     if job.chat:
-        evict_class = evictor.job.job_class if evictor is not None else job.job.job_class
-        evict_rank = rank_of(evictor) if evictor is not None else None
-        next_at = _first_after(state.now, gentle_at, barred_until)
-        return Want(
-            model, job, job.job.job_class, rank_of(job), evict_rank, evict_class, next_at=next_at, gentle=gentle
-        )
+        return Want(model, job, load_class, rank, evict_rank, evict_class, next_at=next_at, gentle=gentle)
     starved_at = _starved_at(state, job)
     lift_at = _lift_at(state, model, job)
-    lifted = lift_at <= state.now
+    lifted = lift_at <= now
     # A starved job is relieved by how long it is starved, whatever its class: S1 is lifted for it (S5).
-    raised = lifted or (starved_at <= state.now and chatting)
-    rank = rank_of(job)
-    rank = _raised(rank) if raised else rank
-    evict_rank, evict_class = None, job.job.job_class
-    if evictor is not None:
-        evict_class = evictor.job.job_class
-        evict_rank = rank
-        if evictor is not job:
-            evict_rank = _raised(rank_of(evictor)) if raised else rank_of(evictor)
-    next_at = _first_after(state.now, starved_at, lift_at, gentle_at, barred_until)
-    return Want(model, job, job.job.job_class, rank, evict_rank, evict_class, starved_at, lifted, next_at, gentle)
-
-
-def _first_after(now: float, *moments: float) -> float:
-    """The first of some moments that is still to come; inf for none."""
-    first = inf
-    for at in moments:
-        if now < at < first:
-            first = at
-    return first
+    if lifted or (chatting and starved_at <= now):
+        rank = _raised(rank)
+        evict_rank = _raised(evict_rank) if evict_rank is not None else None
+    for at in (starved_at, lift_at):
+        if now < at < next_at:
+            next_at = at
+    return Want(model, job, load_class, rank, evict_rank, evict_class, starved_at, lifted, next_at, gentle)
 
 
 def _bar(state: State, model: ModelState, errand: Errand) -> Obstacle | None:
@@ -106,7 +98,7 @@ def _want_of_errand(state: State, model: ModelState, errand: Errand, bar: Obstac
 
 
 def _raised(rank: Rank) -> Rank:
-    return (min(rank[0], int(JobClass.BACKGROUND)), *rank[1:])
+    return (min(rank[0], JobClass.BACKGROUND), rank[1], rank[2])
 
 
 def _starved_at(state: State, job: JobRecord) -> float:

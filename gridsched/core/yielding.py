@@ -75,14 +75,14 @@ def say_if_starved(state: State, want: Want, obstacle: Obstacle) -> float:
     if due_at > state.now:
         return due_at
     record.hot_told_at = state.now
-    hot = [state.instances[each] for each, _ in sorted(obstacle.watched) if state.instances[each].hot(state.now)]
+    there = (state.instances[each] for each, _ in obstacle.watched)
     state.say_of_job(
         LogEvent.STARVATION,
         record,
         "R1",
         {
             "waited_s": round(state.now - record.place, 1),
-            "hot": sorted({str(item.model.name) for item in hot}),
+            "hot": sorted({str(item.model.name) for item in there if item.hot(state.now)}),
             "setting": "scheduler.hot_yield_after",
         },
     )
