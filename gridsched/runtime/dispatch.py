@@ -28,7 +28,7 @@ from gridsched.core.commands import (
     StopInstance,
 )
 from gridsched.core.events import Failure, FailureCause, InstanceExited, SlotSettled
-from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.engine.stall import StallClocks
 from gridsched.ports import Catalog, DeviceMonitor, Engine, Launch, Post, Store, Upstream, UpstreamFailure
@@ -74,11 +74,15 @@ class Dispatch:
             case GrantStep(grant):
                 self._desk.deliver(grant.job_id, grant)
             case RejectJob(job_id, rejection):
-                self._desk.deliver(job_id, self._with_largest_fit(job_id, rejection))
+                job = self._desk.job(job_id)
+                told = self._with_largest_fit(job.model, rejection) if job is not None else rejection
+                self._desk.deliver(job_id, told)
             case StartInstance() | StopInstance() | PauseInstance() | ResumeInstance():
                 self._move_process(command)
             case AbortStep(grant_id):
                 self._desk.abort(grant_id)
+            case AnswerRequest(_, Rejection() as rejection):
+                self._wishes.deliver(replace(command, rejection=self._with_largest_fit(None, rejection)))
             case AnswerRequest():
                 self._wishes.deliver(command)
             case KeepMeasurement(_, key, measured):
@@ -174,13 +178,13 @@ class Dispatch:
 
     # --- refusals ---------------------------------------------------------------------------------------------------
 
-    def _with_largest_fit(self, job_id: JobId, rejection: Rejection) -> Rejection:
-        """L7: a refusal for memory says what would fit. The core knows rungs; the planner knows the whole ladder."""
-        job = self._desk.job(job_id)
+    def _with_largest_fit(self, asked: ModelName | None, rejection: Rejection) -> Rejection:
+        """L7: a refusal for memory says what would fit. The core knows rungs; the planner knows the whole ladder. Of a
+        family that was asked for the refusal names the model that was looked at."""
         per_device = rejection.detail.get("per_device")
-        if rejection.code is not RejectionCode.INSUFFICIENT_VRAM or job is None or not isinstance(per_device, list):
+        if rejection.code is not RejectionCode.INSUFFICIENT_VRAM or not isinstance(per_device, list):
             return rejection
-        model = ModelName(str(rejection.detail.get("model", job.model)))  # of a family, the one that was looked at
+        model = ModelName(str(rejection.detail.get("model", asked)))
         usable = {DeviceName(row["device"]): int(row["available_bytes"]) for row in per_device}
         fit = self.catalog.largest_fit(model, usable)
         detail = {**rejection.detail, "max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}

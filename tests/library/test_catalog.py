@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -322,6 +323,58 @@ def test_the_largest_fit_grows_with_the_memory(chat: Path) -> None:
     assert 2 <= some.parallel <= all_of_it.parallel
     with pytest.raises(KeyError):
         made.largest_fit(ModelName("none"), {})
+
+
+def told(made: ModelCatalog, name: str, mib: int) -> tuple[str, ...]:
+    """What is suggested for a model with so much host memory."""
+    return made.largest_fit(ModelName(name), {DeviceName("host"): mib * MIB}).suggestions
+
+
+def test_L7_suggestions_name_the_setting_and_are_true(chat: Path) -> None:
+    """Each, followed in the configuration, makes the catalog offer a launch that fits."""
+    asked = ModelEntry("m", chat, ctx_size=65536, parallel=4, cache_types=("f16", "f16"))
+    room_mib = 210
+    assert told(catalog(replace(asked, ctx_size=512)), "m", room_mib) == ()
+    less, mixed = told(catalog(asked), "m", room_mib)
+    assert less.startswith("Set models.m.ctx_size to at most ")
+    pool = int(less.rpartition(" ")[2])
+    # With two layers, q8_0 for both saves what the copy of one in f16 takes.
+    assert mixed == "Set models.m.cache_type to q8_0/q4_0"
+    for followed in (
+        replace(asked, ctx_size=pool),
+        replace(asked, cache_types=("q8_0", "q4_0")),
+    ):
+        (model,) = catalog(followed).models()
+        assert model.spec is not None
+        assert min(sum(need for _, need in option.need_bytes) for option in model.spec.options) <= room_mib * MIB
+
+
+def test_L7_R10_a_smaller_model_of_the_family_is_suggested_where_it_fits(tmp_path: Path, chat: Path) -> None:
+    """Those behind it alone, and none that is as much too big."""
+    tensors = (("token_embd.weight", (256, 500_000), "Q8_0"), ("output.weight", (256, 500_000), "Q8_0"))
+    big, other = (ModelEntry(name, write_model(tmp_path / f"{name}.gguf", CHAT, tensors)) for name in ("big", "other"))
+    sizes = ((Quality.PREFERRED, "big"), (Quality.BALANCED, "other"), (Quality.COMPACT, "small"))
+    made = catalog(big, other, ModelEntry("small", chat), families=(FamilyEntry("f", sizes),))
+    assert told(made, "big", 200) == ("Ask for small, a smaller model of the family f",)
+    assert told(made, "small", 100) == ()
+    assert told(made, "big", 4000) == ()
+
+
+def test_a_default_cache_type_is_for_models_that_can_do_with_it(tmp_path: Path, chat: Path) -> None:
+    """A model's own is taken at its word: what the engine would refuse is said."""
+    odd = write_model(tmp_path / "odd.gguf", {**CHAT, "llama.attention.key_length": 80})
+    q8 = ("q8_0", "q8_0")
+    made = catalog(
+        ModelEntry("can", chat), ModelEntry("cannot", odd), ModelEntry("own", odd, cache_types=q8),
+        defaults=Defaults(cache_types=q8),
+    )  # fmt: skip
+    can, cannot, own = made.models()
+    assert can.spec is not None
+    assert cannot.spec is not None
+    assert {option.cache_types for option in can.spec.options} == {q8}
+    assert {option.cache_types for option in cannot.spec.options} == {("f16", "f16")}
+    assert own.spec is None
+    assert "q8_0 packs 32 values at a time" in (own.unavailable or "")
 
 
 def test_L2_state_from_disk_cannot_hurt(chat: Path) -> None:

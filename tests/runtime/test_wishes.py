@@ -60,6 +60,9 @@ async def test_R8_a_leased_card_is_empty_when_it_is_held(autojump_clock: MockClo
         assert server.ends[running.id] == "done"
         assert not server.world.engine.processes()
         assert await server.ask(server.job(SMALL)) == "insufficient_vram"
+        answer = await server.runtime.wishes.ask(partial(LoadAsked, model=SMALL))
+        assert answer.rejection is not None
+        assert answer.rejection.detail["max_ctx_that_fits"] == 0  # a person's load is told what a client's request is
         answer = await server.runtime.wishes.ask(partial(LeaseReleased, device=DeviceName(device)))
         assert answer.rejection is None
         assert await server.ask(server.job(SMALL)) == "done"

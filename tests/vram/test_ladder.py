@@ -312,6 +312,24 @@ def test_a_persons_own_split_stands() -> None:
     assert {len(option.devices) for option in alone} == {1}
 
 
+@pytest.mark.parametrize("flags", [("-ts", "0,1"), ("-ot", "blk.1.=CUDA1")])
+def test_flags_that_speak_of_two_cards_leave_rungs_on_two(flags: tuple[str, str]) -> None:
+    """The engine would refuse them on one; where there is but one the reason is told."""
+    assert {option.devices for option in of(LLAMA, replace(REQUEST, flags=flags), a=24, b=24)} == {(A, B)}
+    with pytest.raises(FlagError):
+        of(LLAMA, replace(REQUEST, flags=flags), a=24)
+
+
+def test_two_slots_whose_graph_outgrows_the_engine_are_left_out() -> None:
+    """Phi-4 with a quantized cache: one slot has it, two keep f16."""
+    options = told(ladder(real("Phi-4-Q4_K_M"), REQUEST, (A,)))
+    assert {(slots, cache) for _, slots, cache in options} == {
+        (2, "f16/f16"),
+        (1, "q8_0/q8_0"),
+        (1, "q8_0/q4_0"),
+    }
+
+
 def test_eight_unlike_cards_make_no_long_ladder() -> None:
     """Neighbours share a model there, and no rung is offered on more cards than one over what is needed."""
     sizes = {DeviceName(f"gpu{index}"): (23 - index) * GIB for index in range(8)}
