@@ -31,6 +31,13 @@ def outcome(header: bytes) -> Geometry | GeometryError:
         return end
 
 
+def timed(header: bytes) -> tuple[Geometry | GeometryError, float]:
+    """The same, and the seconds of this thread's own time that it took."""
+    begun = time.thread_time()
+    end = outcome(header)
+    return end, time.thread_time() - begun
+
+
 def refusal(metadata: dict[str, Value]) -> GeometryError:
     """The error that planning from this metadata ends in."""
     with pytest.raises(GeometryError) as caught:
@@ -329,9 +336,10 @@ def test_nonsense_metadata_is_refused_or_planned_never_worse(
     metadata |= {f"{architecture}.{key}": value for key, value in keys.items()}
     tensors = [("token_embd.weight", [64, 32], "F16"), ("blk.0.ssm_a.weight", [64, 64], "Q8_0")]
     header = build_header(metadata, tensors)
-    begun = time.thread_time()
-    end = outcome(header)
-    assert time.thread_time() - begun < LIMIT_SECONDS
+    end, seconds = timed(header)
+    for _ in range(2):  # a collection of garbage, or a busy machine, may fall into one run; not into each
+        seconds = min(seconds, timed(header)[1]) if seconds >= LIMIT_SECONDS else seconds
+    assert seconds < LIMIT_SECONDS
     if isinstance(end, GeometryError):
         assert end.field
         return
