@@ -197,7 +197,8 @@ def _spec(
     source: Source, options: tuple[LaunchOption, ...], measurements: Mapping[str, Measurement], defaults: Defaults
 ) -> ModelSpec:
     entry = source.entry
-    size_bytes = sum(file.size_bytes for file in (source.file, source.projector) if file is not None)
+    beside = (source.projector, source.draft, *source.adapters)
+    size_bytes = sum(file.size_bytes for file in (source.file, *beside) if file is not None)
     timed = (kept.load_seconds for option in options if (kept := measurements.get(option.key)) is not None)
     estimate = LOAD_FLOOR_SECONDS + size_bytes / LOAD_BYTES_PER_SECOND
     idle_seconds = defaults.idle_ttl_seconds if entry.idle_ttl_seconds is None else entry.idle_ttl_seconds

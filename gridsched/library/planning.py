@@ -88,6 +88,8 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
             device_ranks={info.spec.name: info.capability for info in devices},
             projector=_geometry(source.projector) if source.projector is not None else None,
+            draft=_geometry(source.draft) if source.draft is not None else None,
+            adapters=tuple(map(_geometry, source.adapters)),
         )
         if entry.cache_types is None and not takes_cache(geometry, request):
             request = replace(request, cache_types=None)
@@ -139,12 +141,16 @@ def _overhead_bytes(device: DeviceInfo) -> int:
 
 
 def _geometry(file: ModelFile) -> Geometry:
-    return Geometry.from_header(file.header, file.shards)
+    try:
+        return Geometry.from_header(file.header, file.shards)
+    except GeometryError as error:
+        raise Unservable(f"{file.path}: {error}") from error
 
 
 def _identity(file: ModelFile, source: Source, devices: Sequence[DeviceInfo]) -> str:
-    """What a measurement depends on beside flags and engine: both files, the very cards, the process's environment."""
+    """What a measurement depends on beside flags and engine: the files, the very cards, the process's environment."""
     parts = [file.fingerprint, source.projector.fingerprint if source.projector else ""]
+    parts += [beside.fingerprint for beside in (source.draft, *source.adapters) if beside is not None]
     parts += [f"{info.spec.name}={info.backend.value}:{info.uuid}" for info in devices]
     parts += [f"{name}={value}" for name, value in sorted(source.entry.env.items())]
     return "\n".join(parts)

@@ -1,6 +1,7 @@
-"""GGUF files that are no models: above all vision and audio companions (`mmproj` files), which go with one (F7).
+"""GGUF files that are loaded beside a model: projectors (`mmproj` files, F7), adapters, models that draft for it.
 
-Owns how they are known and which projector goes with a model that lies beside it. Reads files through `shards`; blocks.
+Owns how they are known, and which projector goes with a model that lies beside it. Reads files through `shards`;
+blocks.
 """
 
 from pathlib import Path
@@ -52,6 +53,22 @@ def read_projector(path: Path) -> ModelFile:
     file = read_model(path)
     if not is_projector(file.header):
         raise Unreadable("it is a model, not a projector")
+    return file
+
+
+def read_adapter(path: Path) -> ModelFile:
+    """The adapter that a person named. Raises Unreadable, also for what is none."""
+    file = read_model(path)
+    if file.header.metadata.get("general.type") != "adapter":
+        raise Unreadable("it is no adapter (LoRA)")
+    return file
+
+
+def read_draft(path: Path) -> ModelFile:
+    """The draft model that a person named. Raises Unreadable, also for what is no model."""
+    file = read_model(path)
+    if reason := why_no_model(file):
+        raise Unreadable(reason)
     return file
 
 

@@ -44,7 +44,8 @@ class LadderRequest:
     and `reranking` say that the engine is started for that. `on_host`: the one device is host memory.
     `mixed_cache`: the device computes with K and V of different quantized types. `device_bytes` are what may be
     planned of each device at all, by which a split shares the model out (equal rooms where it is empty);
-    `device_ranks` say how capable each is (the more, the better; all alike where it is empty).
+    `device_ranks` say how capable each is (the more, the better; all alike where it is empty). `projector`, `draft` and
+    `adapters` are the files that are loaded beside the model.
     """
 
     fingerprint: str
@@ -65,6 +66,8 @@ class LadderRequest:
     device_bytes: Mapping[DeviceName, int] | None = None
     device_ranks: Mapping[DeviceName, int] | None = None
     projector: Geometry | None = None
+    draft: Geometry | None = None
+    adapters: tuple[Geometry, ...] = ()
 
     def room_of(self, device: DeviceName) -> int:
         """What may be planned of a device."""
@@ -207,6 +210,8 @@ class Launches:
             on_host=self.request.on_host,
             overhead_bytes=self.request.overhead_bytes,
             projector=self.request.projector,
+            draft=self.request.draft,
+            adapters=self.request.adapters,
         )
 
     # --- flags --------------------------------------------------------------------------------------------------

@@ -35,6 +35,10 @@ EMBEDDER: Mapping[str, Value] = {
 RERANKER: Mapping[str, Value] = {**EMBEDDER, "bert.pooling_type": 4}
 BASE: Mapping[str, Value] = {key: value for key, value in CHAT.items() if key != "tokenizer.chat_template"}
 PROJECTOR_TENSORS: tuple[Tensor, ...] = (("mm.0.weight", (64, 64), "F16"),)
+ADAPTER: tuple[Tensor, ...] = (
+    ("blk.0.attn_q.weight.lora_a", (WIDTH, 8), "F16"),
+    ("blk.0.attn_q.weight.lora_b", (8, WIDTH), "F16"),
+)
 PROJECTOR: Mapping[str, Value] = {
     "general.architecture": "clip",
     "general.type": "mmproj",

@@ -25,7 +25,17 @@ from gridsched.ports import (
     Measurement,
     ModelEntry,
 )
-from tests.library.models import BASE, CHAT, EMBEDDER, PROJECTOR, PROJECTOR_TENSORS, RERANKER, write_model, write_split
+from tests.library.models import (
+    ADAPTER,
+    BASE,
+    CHAT,
+    EMBEDDER,
+    PROJECTOR,
+    PROJECTOR_TENSORS,
+    RERANKER,
+    write_model,
+    write_split,
+)
 from tests.support.gguf_header import Value
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -139,6 +149,26 @@ def test_a_projector_adds_vision_is_launched_and_is_counted(tmp_path: Path) -> N
     assert option.footprint[0].mmproj_bytes > 0
     assert option.key != plain.spec.options[0].key
     assert made.launch(model.name, option).mmproj == projector
+
+
+def test_E17_a_draft_model_and_an_adapter_are_counted(tmp_path: Path) -> None:
+    """Their memory goes into the estimate, their files into the key; without the flags neither does."""
+    path, small = write_model(tmp_path / "m.gguf"), write_model(tmp_path / "s.gguf")
+    lora = write_model(tmp_path / "l.gguf", {"general.architecture": "llama", "general.type": "adapter"}, ADAPTER)
+
+    def option(*flags: str) -> LaunchOption:
+        spec = catalog(ModelEntry("m", path, flags=flags)).models()[0].spec
+        assert spec is not None
+        return spec.options[0]
+
+    plain = option().footprint[0]
+    drafted = option("-md", str(small)).footprint[0]
+    assert (plain.draft_bytes, drafted.weights_bytes) == (0, plain.weights_bytes)
+    assert drafted.draft_bytes > small.stat().st_size // 2
+    assert option("--lora", str(lora)).footprint[0].weights_bytes > plain.weights_bytes
+    before = option("-md", str(small)).key
+    write_model(small, age_seconds=60)
+    assert option("-md", str(small)).key != before
 
 
 def test_a_launch_carries_everything_the_engine_needs(chat: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gridsched.library.projectors import projector_capabilities
 from gridsched.library.sources import Source, read_library
 from gridsched.ports import Capability, ModelEntry
-from tests.library.models import CHAT, PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
+from tests.library.models import ADAPTER, CHAT, PROJECTOR, PROJECTOR_TENSORS, WIDTH, write_model, write_split
 from tests.support.gguf_header import Value
 
 
@@ -90,6 +90,39 @@ def test_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: 
     projector = write_model(tmp_path / "p.gguf", PROJECTOR, PROJECTOR_TENSORS)
     assert (one(ModelEntry("p", projector)).problem or "").startswith(f"{projector}: it is a projector")
     assert one(ModelEntry("m", model, mmproj=model)).problem == f"mmproj {model}: it is a model, not a projector"
+
+
+def test_E17_files_that_flags_name_are_read(tmp_path: Path) -> None:
+    """A draft model, adapters and a projector go with the model; the flag's projector before the setting's."""
+    model, small = write_model(tmp_path / "m.gguf"), write_model(tmp_path / "s.gguf")
+    lora = write_model(tmp_path / "l.gguf", {"general.architecture": "llama", "general.type": "adapter"}, ADAPTER)
+    projector = write_model(tmp_path / "p.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    flags = ("-md", str(small), f"--lora={lora}", "--mmproj", str(projector))
+    source = one(ModelEntry("m", model, flags=flags, mmproj=tmp_path / "none.gguf"))
+    assert source.problem is None
+    assert source.draft is not None
+    assert source.projector is not None
+    assert (source.draft.path, source.projector.path) == (small, projector)
+    assert [adapter.path for adapter in source.adapters] == [lora]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ("-md {folder}/gone.gguf", "flags: --model-draft {folder}/gone.gguf: the file is not there"),
+        ("-md {folder}/p.gguf", "flags: --model-draft {folder}/p.gguf: it is a projector"),
+        ("--lora {folder}/m.gguf", "flags: --lora {folder}/m.gguf: it is no adapter (LoRA)"),
+        ("-mm {folder}/m.gguf", "mmproj {folder}/m.gguf: it is a model, not a projector"),
+    ],
+)
+def test_E17_a_file_that_flags_name_and_that_is_not_there_or_another_kind_is_a_fault(
+    tmp_path: Path, flags: str, problem: str
+) -> None:
+    """The engine would end over it at every start."""
+    model = write_model(tmp_path / "m.gguf")
+    write_model(tmp_path / "p.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    source = one(ModelEntry("m", model, flags=tuple(flags.format(folder=tmp_path).split())))
+    assert (source.problem or "").startswith(problem.format(folder=tmp_path))
 
 
 def test_an_adapter_and_a_vocabulary_are_refused_as_models(tmp_path: Path) -> None:
