@@ -31,7 +31,7 @@ _SIDE_BY_SIDE = frozenset(("command-r", "falcon", "gptneox", "gptj", "phi2", "pl
 """Attention and feed-forward part of one layer may be computed one inside the other's lifetime."""
 _RWKV_EMBEDDINGS = 20  # of a time-mixing layer: its five mixtures, the key, value, gate and decay made of them
 _SCAN_STATES = (16, 96, 128, 256)  # state sizes for which CUDA has a kernel; other scans run on the host
-_BIASED_SCORES = 5  # T5 adds a bias to the scores, which is as large as they are, and so are both in other layouts
+_BIASED_SCORES = 7  # T5 adds a bias as large as the scores, and both exist in several layouts
 _REUSES_CACHES = ("gemma3n", "gemma4")
 
 
@@ -272,10 +272,11 @@ def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
     """The widest moment: feed-forward, or attention with whatever it needs beside."""
     geometry, context, widths = launch.geometry, launch.context, launch.widths
     scores = 0
-    if not context.flash_attn:
+    biased = geometry.architecture == "t5"
+    if biased or not context.flash_attn:
         heads = max((layer.heads for layer in geometry.layers), default=0)
         scores = heads * (context.full_cells if geometry.has_cache else context.ubatch) * context.ubatch * 4
-        scores *= _BIASED_SCORES if geometry.architecture == "t5" else 1
+        scores *= _BIASED_SCORES if biased else 1
     attention = widths.attention if context.flash_attn else widths.attention_plain
     if dequantized and geometry.architecture in _SIDE_BY_SIDE:
         attention = max(attention, widths.feed_forward + launch.query_width)

@@ -108,7 +108,7 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
     )
 
 
-_NEVER_FLASH_ATTN = ("grok", "t5")  # turned off before anything is laid out; or a bias that no kernel takes
+_NEVER_FLASH_ATTN = ("grok",)  # the engine turns it off before anything is laid out
 _NOT_BESIDE_A_HOST_CACHE = frozenset(
     ("falcon-h1", "granitehybrid", "plamo2", "lfm2", "jamba", "nemotron_h", "nemotron_h_moe")
 )
@@ -141,7 +141,8 @@ def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     layers = geometry.layers[on_host : geometry.blocks]
     if layers and geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not flags.kv_offload:
         return True
-    if geometry.architecture == "lfm2" and on_host and geometry.layers[on_host - 1].cache_source is not None:
+    border = geometry.layers[on_host - 1 : on_host] if on_host else ()
+    if geometry.architecture == "lfm2" and any(layer.cache_source is not None for layer in border):
         return True  # the last layer on the host, if it attends, is computed by the first card all the same
     return _lacks_kernel(geometry, flags, layers)
 
@@ -153,7 +154,7 @@ def _lacks_kernel(geometry: Geometry, flags: LaunchFlags, layers: Sequence[Layer
     ]
     if attending and "iq4_nl" in (flags.cache_type_k, flags.cache_type_v):
         return True
-    return any(
+    return geometry.architecture == "t5" or any(  # whose scores have a bias
         not device_computes_flash_attn(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1))
         for layer in attending
     )
