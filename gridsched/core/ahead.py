@@ -30,6 +30,8 @@ def moments(state: State, instance: Instance) -> tuple[float, float]:
         relief_at = relief.next_at(state, instance)
         if not instance.chats and state.now < instance.hot_until < relief_at:
             wake_at = min(wake_at, instance.hot_until)  # the slot that is kept for chats comes free as it cools (S6)
+        if relief_at != inf and max(relief_at, state.now) < (until := relief.patient_until(state, instance)) < wake_at:
+            wake_at = until
     elif instance.model.spec.idle_ttl_seconds is not None or instance.ttl_seconds is not None:
         wake_at = min(wake_at, idle_until(instance))
     if instance.movable_from != inf and state.now < (may_move_at := rebalance.movable_at(instance)) < wake_at:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from math import inf
 from operator import itemgetter
 
-from gridsched.core import cost, pins, words
+from gridsched.core import cost, pins, relief, words
 from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
@@ -340,4 +340,6 @@ def _reason_of_low(state: State, record: JobRecord, instance: Instance, now: flo
     gate_at = max(mode.next_turn_at for mode in active)
     if now < gate_at:
         return "S5a", f"the next turn on {devices} is in {gate_at - now:.1f}s, chats have the rest of the time"
-    return "S5", f"longer starved jobs have the turn on {devices} first"
+    waits = relief.waits_for_slot(state, instance)
+    why = f"the next turn on {devices} waits a moment for the end of a chat"
+    return ("S5a", why) if waits else ("S5", f"longer starved jobs have the turn on {devices} first")

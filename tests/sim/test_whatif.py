@@ -125,10 +125,19 @@ def test_the_mixed_load_comes_out_as_published() -> None:
 
 
 def check_the_default_policy(outcome: Outcome, low: int) -> None:
-    """People wait at most 1.42 x as long as alone, p50 and p95; low work goes on; nothing fails, nothing is loaded."""
+    """People wait at most 1.42 x as long as alone, p50 and p95, and the p95 is at most 1.8 x the *median* alone; low
+    work goes on; nothing fails, nothing is loaded."""
     ratios = outcome.ratios("default")
     assert ratios is not None
     assert max(ratios) <= 1.42
+    assert outcome.alone is not None
+    p95, alone_p50 = (
+        outcome.policies["default"].classes["interactive"].p95_s,
+        outcome.alone.classes["interactive"].p50_s,
+    )
+    assert p95 is not None
+    assert alone_p50 is not None
+    assert p95 <= 1.8 * alone_p50
     result = outcome.policies["default"]
     assert result.answered("background", "batch") >= low
     assert result.answered("embeddings") >= 17
@@ -138,17 +147,9 @@ def check_the_default_policy(outcome: Outcome, low: int) -> None:
 
 @pytest.mark.slow
 def test_S5_the_defaults_keep_people_waiting_little_and_low_work_going() -> None:
-    """The mean of all 20 seeds. The p95 is also held to 1.8 x the *median* alone."""
+    """The mean of all 20 seeds."""
     outcome = mixed_load()
     check_the_default_policy(outcome, low=260)
-    assert outcome.alone is not None
-    p95, alone_p50 = (
-        outcome.policies["default"].classes["interactive"].p95_s,
-        outcome.alone.classes["interactive"].p50_s,
-    )
-    assert p95 is not None
-    assert alone_p50 is not None
-    assert p95 <= 1.8 * alone_p50
 
 
 @pytest.mark.slow

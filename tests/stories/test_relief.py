@@ -77,6 +77,63 @@ def test_S5a_a_turn_is_as_long_as_its_longest_step() -> None:
     assert world.granted_at(third) == world.now
 
 
+def full_of_chats(slots: int, share: float = 0.5) -> tuple[World, list[JobId], JobId, float]:
+    """Chats take all slots of their model, the first relief turn has ended, and the share has just allowed another:
+    the chats, who waits for it, and when it is due."""
+    world = World(
+        (model("chat", option(6, slots)), model("low", option(4, 1))),
+        step_seconds={"low": 1.0},
+        policy=Policy(relief_slots=1, background_share=share),
+    )
+    world.warm("chat", "low", job_class=BACKGROUND)
+    chats = [constant_chat(world) for _ in range(slots)]
+    first, second = world.submit("low", BACKGROUND), world.submit("low", BACKGROUND)
+    world.advance(3.0)
+    assert world.granted_at(first) == world.now  # the first turn waits for nobody
+    due_at = world.now + 1.0 / share
+    world.advance(1.0 / share)
+    return world, chats, second, due_at
+
+
+def test_S5a_a_turn_that_is_due_waits_for_the_end_of_a_chat() -> None:
+    """All three slots answer and nobody waits behind them: the turn begins in the step in which one of them ends."""
+    world, chats, second, due_at = full_of_chats(3)
+    world.advance(0.25)
+    assert world.waits(second)
+    assert world.why(second) == "S5a"
+    world.finish(chats[0])
+    assert world.granted_at(second) == due_at + 0.25
+
+
+def test_S5a_it_waits_half_a_second_and_no_longer() -> None:
+    """No chat ends: the timer rings, and the turn begins."""
+    world, _, second, due_at = full_of_chats(3)
+    assert world.timer_at == due_at + 0.5
+    world.advance(1.0)
+    assert world.granted_at(second) == due_at + 0.5
+
+
+def test_S5a_it_waits_no_more_once_somebody_waits_behind_the_chats() -> None:
+    """The slot that comes free is taken again at once: there is nothing to wait for."""
+    world, _, second, due_at = full_of_chats(3)
+    world.advance(0.25)
+    constant_chat(world)
+    assert world.granted_at(second) == due_at + 0.25
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_S5a_it_does_not_wait_where_slots_come_free_too_seldom(slots: int) -> None:
+    """One slot or two: the turn begins when the share allows it."""
+    world, _, second, due_at = full_of_chats(slots)
+    assert world.granted_at(second) == due_at
+
+
+def test_S5a_with_a_share_of_all_it_does_not_wait() -> None:
+    """Nothing of the time is the chats' to begin with."""
+    world, _, second, due_at = full_of_chats(3, share=1.0)
+    assert world.granted_at(second) == due_at
+
+
 def test_S5_one_turn_at_a_time_on_a_device_for_the_longest_starved_model() -> None:
     """Two low models starve: the one that has waited longer has the turn, whatever its class (S1 is lifted)."""
     world = chat_and_low()
