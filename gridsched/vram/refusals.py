@@ -80,10 +80,10 @@ def _check_cache_types(geometry: Geometry, flags: LaunchFlags, context: Context)
 def _check_devices(geometry: Geometry, flags: LaunchFlags, devices: int) -> None:
     if flags.device_names == ("none",):
         devices = 0
-    if flags.split_mode == "none" and flags.main_gpu >= devices:
+    if flags.split_mode == "none" and 0 < devices <= flags.main_gpu:
         there = f"{devices} device{'s' if devices != 1 else ''}"
         raise FlagError("--main-gpu", f"there is no device {flags.main_gpu}: this launch has {there}")
-    if flags.split_mode == "row":
+    if flags.split_mode == "row" and devices:
         # Current builds have row splits for no CUDA or Vulkan card ("does not support split buffers").
         raise FlagError("--split-mode", "a split by rows cannot be planned, and most engines refuse it: use layer")
     if flags.split_mode == "tensor":

@@ -87,8 +87,6 @@ def test_a_micro_batch_that_the_four_automatic_slots_do_not_divide_is_refused() 
     [
         ("-c 4096 -np 257", 1, "257 slots are more than the engine has"),
         ("-c 4096 -sm none -mg 1", 1, "there is no device 1: this launch has 1 device"),
-        ("-c 4096 -sm none", 0, "there is no device 0: this launch has 0 devices"),
-        ("-c 4096 -sm none -dev none", 2, "this launch has 0 devices"),
         ("-c 4096 -sm row", 2, "a split by rows cannot be planned"),
         ("-c 4096 -sm tensor", 0, "tensor needs a device"),
         ("-c 4096 -sm tensor -fa off", 2, "tensor needs flash attention"),
@@ -111,6 +109,9 @@ def test_devices_are_checked_against_what_there_is(words: str, devices: int, mes
         ("-c 4096 -np 256", 1),
         ("-c 4096 -sm none -mg 1", 2),
         ("-c 4096 -mg 7", 2),
+        ("-c 4096 -sm none", 0),
+        ("-c 4096 -sm row", 0),
+        ("-c 4096 -sm none -mg 2 -dev none", 2),
         ("-c 4096 -sm tensor", 2),
         ("-c 4096 -ts 1,1,1", 2),
         ("-c 4096 -ts 0,1", 2),
