@@ -69,6 +69,9 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
         geometry = _geometry(file)
         flags = parse_flags(entry.flags)
         capabilities = entry.capabilities or _capabilities(geometry, flags, source)
+        outside = {
+            info.spec.name: overhead(info.backend.value, info.label, info.spec.total_bytes).bytes for info in devices
+        }
         request = LadderRequest(
             fingerprint=_identity(file, source, devices),
             engine_build=engine_build,
@@ -83,7 +86,8 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             embeddings=Capability.EMBEDDING in capabilities,
             reranking=Capability.RERANK in capabilities,
             on_host=all(info.backend is Backend.CPU for info in devices),
-            overhead_bytes=max(_overhead_bytes(info) for info in devices),
+            overhead_bytes=max(outside.values()),
+            device_overhead_bytes=outside,
             mixed_cache=devices[0].backend is not Backend.VULKAN,
             device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
             device_ranks={info.spec.name: info.capability for info in devices},
@@ -134,10 +138,6 @@ def _capabilities(geometry: Geometry, flags: LaunchFlags, source: Source) -> fro
         return frozenset((Capability.EMBEDDING,))
     brought = projector_capabilities(source.projector.header) if source.projector else frozenset()
     return frozenset((Capability.CHAT, Capability.COMPLETION)) | brought
-
-
-def _overhead_bytes(device: DeviceInfo) -> int:
-    return overhead(device.backend.value, device.label, device.spec.total_bytes).bytes
 
 
 def _geometry(file: ModelFile) -> Geometry:

@@ -7,7 +7,7 @@ much as the model that it drafts for. Knows no names of devices, no constants ou
 from dataclasses import dataclass
 
 from gridsched.vram.cache import cache_bytes, state_bytes
-from gridsched.vram.compute import compute_bytes, compute_bytes_on_host, pinned_bytes
+from gridsched.vram.compute import adapters_bytes, compute_bytes, compute_bytes_on_host, pinned_bytes
 from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
@@ -53,6 +53,9 @@ def buffers_on_devices(
     kv, host_kv = cache_bytes(geometry, flags, context, placement)
     state, host_state = state_bytes(geometry, flags, context, placement)
     compute = compute_bytes(geometry, flags, context, placement)
+    if adapters:
+        more = adapters_bytes(geometry, context)
+        compute = [have + more if have else 0 for have in compute]
     pinned = pinned_bytes(geometry, flags, context, placement)
     return list(map(Buffers, weights, kv, state, compute)), Buffers(host_weights, host_kv, host_state, pinned)
 
@@ -71,4 +74,5 @@ def buffers_on_host(
         weights += sum(weight.repacked_bytes for weight in geometry.weights)
     _, kv = cache_bytes(geometry, flags, context, alone)
     _, state = state_bytes(geometry, flags, context, alone)
-    return Buffers(weights, kv, state, compute_bytes_on_host(geometry, flags, context))
+    compute = compute_bytes_on_host(geometry, flags, context)
+    return Buffers(weights, kv, state, compute + (adapters_bytes(geometry, context) if adapters else 0))

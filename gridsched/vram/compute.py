@@ -92,11 +92,22 @@ class _Launch:
 
 def compute_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, placement: Placement) -> list[int]:
     """An upper bound of each device's compute buffer."""
-    query = max((layer.heads * layer.key_length for layer in geometry.layers), default=0)
+    query = _query_width(geometry)
     launch = _Launch(geometry, flags, context, placement, _widths(geometry, context, query), query)
     if launch.pipeline:
         launch = replace(launch, widths=launch.widths.wider(_pipeline_width(launch)))
     return [_device_bytes(launch, device) for device in range(placement.devices)]
+
+
+def adapters_bytes(geometry: Geometry, context: Context) -> int:
+    """What adapters add to the bound: the widest product once more, as theirs is added to it."""
+    experts = geometry.experts
+    widths = (geometry.feed_forward_length, experts.feed_forward_length * experts.used, _query_width(geometry))
+    return 4 * max(*widths, geometry.embedding_length) * context.ubatch
+
+
+def _query_width(geometry: Geometry) -> int:
+    return max((layer.heads * layer.key_length for layer in geometry.layers), default=0)
 
 
 def compute_bytes_on_host(geometry: Geometry, flags: LaunchFlags, context: Context) -> int:

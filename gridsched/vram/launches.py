@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gridsched.core.ids import DeviceName
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.vram.cache import cache_bytes, state_bytes
 from gridsched.vram.context import plan_context
 from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
@@ -45,7 +45,8 @@ class LadderRequest:
     `mixed_cache`: the device computes with K and V of different quantized types. `device_bytes` are what may be
     planned of each device at all, by which a split shares the model out (equal rooms where it is empty);
     `device_ranks` say how capable each is (the more, the better; all alike where it is empty). `projector`, `draft` and
-    `adapters` are the files that are loaded beside the model.
+    `adapters` are the files that are loaded beside the model. `overhead_bytes` is what a process takes on a device
+    outside of the engine's buffers, unless `device_overhead_bytes` has another figure.
     """
 
     fingerprint: str
@@ -63,11 +64,16 @@ class LadderRequest:
     on_host: bool = False
     mixed_cache: bool = True
     overhead_bytes: int = overhead("cuda").bytes
+    device_overhead_bytes: Mapping[DeviceName, int] | None = None
     device_bytes: Mapping[DeviceName, int] | None = None
     device_ranks: Mapping[DeviceName, int] | None = None
     projector: Geometry | None = None
     draft: Geometry | None = None
     adapters: tuple[Geometry, ...] = ()
+
+    def overhead_of(self, device: DeviceName) -> int:
+        """What a process takes on a device outside of the engine's buffers."""
+        return (self.device_overhead_bytes or {}).get(device, self.overhead_bytes)
 
     def room_of(self, device: DeviceName) -> int:
         """What may be planned of a device."""
@@ -134,7 +140,7 @@ class Launches:
 
     def needs(self, rung: Rung) -> tuple[int, ...]:
         """Bytes on each device of a rung. Raises FlagError."""
-        return tuple(part.total_bytes for part in self._estimate(*rung).footprint.devices)
+        return tuple(part.total_bytes for part in self._parts(rung))
 
     def fits(self, rung: Rung, rooms: Mapping[DeviceName, int]) -> bool:
         """Whether each device carries its part. Raises FlagError."""
@@ -151,13 +157,18 @@ class Launches:
             key=_key(self.request, effective, placed),
             ctx_size=estimate.ctx_size,
             parallel=estimate.parallel,
-            footprint=tuple(replace(part, device=name) for part, name in zip(estimate.devices, placed, strict=True)),
+            footprint=self._parts(rung),
             flags=flags,
             host=None if self.request.on_host else estimate.host,
             cache_types=(told.cache_type_k, told.cache_type_v),
         )
 
     # --- estimates ----------------------------------------------------------------------------------------------
+
+    def _parts(self, rung: Rung) -> tuple[DeviceFootprint, ...]:
+        """What a rung takes on each of its devices by name. Raises FlagError."""
+        known = zip(self._estimate(*rung).footprint.devices, rung.placed, strict=True)
+        return tuple(replace(part, device=name, overhead_bytes=self.request.overhead_of(name)) for part, name in known)
 
     def _estimate(self, shape: Shape, placed: Placed) -> _Estimated:
         # A single device's need does not follow from its room.

@@ -407,3 +407,11 @@ def test_a_bad_flag_is_refused_when_the_ladder_is_made() -> None:
     """Before anything is launched with it."""
     with pytest.raises(FlagError):
         ladder(real(LLAMA), replace(REQUEST, flags=("-ctk", "q7_9")), (A,))
+
+
+def test_what_a_process_takes_beside_its_buffers_is_charged_by_device() -> None:
+    """Two cards of different kinds: each rung has its own card's figure, a split has both."""
+    request = replace(REQUEST, overhead_bytes=700 * MIB, device_overhead_bytes={A: 200 * MIB})
+    options = ladder(real(LLAMA), request, (A, B))
+    charged = {part.device: part.overhead_bytes for option in options for part in option.footprint}
+    assert charged == {A: 200 * MIB, B: 700 * MIB}
