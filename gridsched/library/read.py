@@ -8,21 +8,19 @@ The calls block for as long as the disk does: whoever is on the event loop makes
 
 import errno
 import hashlib
-import io
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridsched.vram.header import Header, HeaderError, NeedMore, scan
+from gridsched.vram.header import Header, HeaderError, NeedMore, scan_file
 
-FIRST_READ_BYTES = 4 << 20
-FURTHER_READ_BYTES = 12 << 20
-"""Most headers are shorter than the first read, and those of the largest vocabularies (12 MB) than both. A header is
-scanned from its start again after each read, so few long reads are faster than many short ones. Plain reads and no
-memory map, because a mapped file that somebody shortens meanwhile would take the whole process down."""
+WINDOW_BYTES = 512 << 10
+"""How much is read at a time. A header is walked once, window by window, so that reading one takes no more memory than
+this whatever it claims. Plain reads and no memory map, because a mapped file that somebody shortens meanwhile would
+take the whole process down."""
 
-PIECE_BYTES = 1 << 20
 FINGERPRINT_BYTES = 64 << 10
 """How much of the beginning the fingerprint hashes: the metadata that tells one build of a model from another."""
 
@@ -60,18 +58,25 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def read_file(path: Path) -> ReadFile:
-    """Read the header of the file at `path`, links followed. Raises Unreadable."""
+def read_file(path: Path, *, any_byte_order: bool = False) -> ReadFile:
+    """Read the header of the file at `path`, links followed. Raises Unreadable.
+
+    A file in another byte order than this host's is Unreadable, because no engine here could load it, unless the caller
+    says that it wants the header alone.
+    """
     try:
         _refuse_odd_kinds(path.stat())
         # Non-blocking, because what was a file a moment ago may be a pipe by now.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        with os.fdopen(descriptor, "rb", buffering=0):
             found = os.fstat(descriptor)
             _refuse_odd_kinds(found)
-            header, head = _read_header(file, found.st_size)
+            header = read_header(descriptor, found.st_size)
+            head = os.pread(descriptor, FINGERPRINT_BYTES, 0)
     except OSError as error:
         raise _explained(path, error) from error
+    if not any_byte_order and header.big_endian != (sys.byteorder == "big"):
+        raise Unreadable(f"{'big' if header.big_endian else 'little'}-endian GGUF is not supported by this host")
     identity = hashlib.blake2b(f"{found.st_size}:{found.st_mtime_ns}:".encode() + head, digest_size=16)
     return ReadFile(path, found.st_size, found.st_mtime_ns, identity.hexdigest(), header)
 
@@ -84,24 +89,24 @@ def _refuse_odd_kinds(found: os.stat_result) -> None:
         raise Unreadable("the file is empty")
 
 
-def _read_header(file: io.FileIO, file_bytes: int) -> tuple[Header, bytes]:
-    """The header, and the bytes that the fingerprint hashes. Reads no further than the header needs."""
-    buffer = bytearray()
-    wanted_bytes = min(FIRST_READ_BYTES, file_bytes)
-    while True:
-        while len(buffer) < wanted_bytes:
-            piece = file.read(min(PIECE_BYTES, wanted_bytes - len(buffer)))
+def read_header(descriptor: int, file_bytes: int) -> Header:
+    """The header of an open file that is said to have so many bytes. Raises Unreadable, and OSError as reading does."""
+
+    def read_at(offset: int, least: int) -> bytes:
+        window = os.pread(descriptor, max(least, WINDOW_BYTES), offset)
+        while len(window) < least:  # a signal or a file server may cut a read short
+            piece = os.pread(descriptor, least - len(window), offset + len(window))
             if not piece:
-                raise Unreadable("the file became shorter while it was read")
-            buffer += piece
-        try:
-            return scan(buffer, file_bytes=file_bytes), bytes(buffer[:FINGERPRINT_BYTES])
-        except HeaderError as error:
-            raise Unreadable(str(error)) from error
-        except NeedMore as more:
-            if wanted_bytes == file_bytes:
-                raise Unreadable("the file ends inside its header") from more
-            wanted_bytes = min(max(more.bytes_needed, wanted_bytes + FURTHER_READ_BYTES), file_bytes)
+                break
+            window += piece
+        return window
+
+    try:
+        return scan_file(read_at, file_bytes)
+    except HeaderError as error:
+        raise Unreadable(str(error)) from error
+    except NeedMore as more:
+        raise Unreadable("the file became shorter while it was read") from more
 
 
 def _explained(path: Path, error: OSError) -> Unreadable:

@@ -6,7 +6,7 @@ file is a set of one. Opens nothing itself: `read` does.
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,20 +47,37 @@ def is_later_part(path: Path) -> bool:
 
 def first_part(path: Path) -> Path:
     """The first file of the set that `path` belongs to."""
-    return _parts(path)[0]
+    return path.with_name(next(part_names(path.name)))
 
 
-def read_model(path: Path) -> ModelFile:
-    """Read a model by any of its files. Raises Unreadable, which names the part that is missing or does not belong."""
-    parts = _parts(path)
-    files = []
-    for part in parts:
+def part_names(name: str) -> Iterator[str]:
+    """The names of all files of the set that this one belongs to, in order; the name alone where it is of no set."""
+    split = _SPLIT.fullmatch(name)
+    if split is None or not 1 <= int(split["number"]) <= int(split["count"]):
+        yield name
+        return
+    for number in range(1, int(split["count"]) + 1):
+        yield f"{split['stem']}-{number:05}-of-{split['count']}{split['suffix']}"
+
+
+def read_model(path: Path, *, any_byte_order: bool = False) -> ModelFile:
+    """Read a model by any of its files. Raises Unreadable, which names the part that is missing or does not belong.
+
+    `any_byte_order` is for who only wants to know about the model, as in `read_file`.
+    """
+    return read_parts(path.name, lambda name: read_file(path.with_name(name), any_byte_order=any_byte_order))
+
+
+def read_parts(name: str, read: Callable[[str], ReadFile]) -> ModelFile:
+    """The model that the file `name` belongs to, each of whose files `read` reads by its name. Raises Unreadable."""
+    files: list[ReadFile] = []
+    for part in part_names(name):
         try:
-            files.append(read_file(part))
+            files.append(read(part))
         except Unreadable as error:
-            if len(parts) == 1:
-                raise
-            raise Unreadable(f"{part.name}: {error}", missing=error.missing) from error
+            if part == name:
+                raise  # whoever asks knows which file was asked for
+            raise Unreadable(f"{part}: {error}", missing=error.missing) from error
     _check_belong_together(files)
     fingerprint = files[0].fingerprint
     if len(files) > 1:
@@ -75,19 +92,21 @@ def read_model(path: Path) -> ModelFile:
     )
 
 
-def _parts(path: Path) -> tuple[Path, ...]:
-    split = _SPLIT.fullmatch(path.name)
-    if split is None or not 1 <= int(split["number"]) <= int(split["count"]):
-        return (path,)
-    numbers = range(1, int(split["count"]) + 1)
-    return tuple(
-        path.with_name(f"{split['stem']}-{number:05}-of-{split['count']}{split['suffix']}") for number in numbers
-    )
-
-
 def _check_belong_together(files: Sequence[ReadFile]) -> None:
-    """Every part of a set says how many there are and which one it is, counted from 0."""
+    """Every part of a set says how many there are, which one it is, counted from 0, and how many tensors all have; and
+    no tensor is in two of them. Parts of two sets would be planned and loaded as a model that there never was."""
+    if len(files) == 1:
+        return
+    total = files[0].header.metadata.get("split.tensors.count")
+    owner: dict[str, str] = {}
     for number, file in enumerate(files):
-        metadata = file.header.metadata
-        if len(files) > 1 and (metadata.get("split.count") != len(files) or metadata.get("split.no") != number):
-            raise Unreadable(f"{file.path.name} does not say that it is part {number + 1} of {len(files)}")
+        metadata, name = file.header.metadata, file.path.name
+        if metadata.get("split.count") != len(files) or metadata.get("split.no") != number:
+            raise Unreadable(f"{name} does not say that it is part {number + 1} of {len(files)}")
+        if metadata.get("split.tensors.count") != total:
+            raise Unreadable(
+                f"{name} is of another set than {files[0].path.name}: they disagree on split.tensors.count"
+            )
+        for tensor in file.header.tensors:
+            if owner.setdefault(tensor.name, name) != name:
+                raise Unreadable(f"{name} is of another set than {owner[tensor.name]}: both have {tensor.name}")

@@ -13,6 +13,7 @@ import pytest
 from tests.library.models import EMBEDDER, write_model
 from tests.support.gateway import Gateway, clean_environment, command, free_port, simulated_gateway, start
 from tests.support.gguf_header import Value, build_header
+from tests.support.hostile_gguf import write_all
 from tests.support.tiny_model import make_tiny_chat
 
 pytestmark = pytest.mark.slow
@@ -111,24 +112,36 @@ def test_a_data_directory_in_use_names_its_holder(tmp_path: Path) -> None:
         assert first.stop() == 0
 
 
-def test_a_damaged_model_file_is_listed_with_its_fault_and_the_others_are_served(tmp_path: Path) -> None:
-    """One bad file does not take the server down."""
+def test_F1_F4_F5_F11_damaged_files_are_listed_with_their_fault_and_the_others_are_served(tmp_path: Path) -> None:
+    """One bad file does not take the server down: each hostile file, link, pipe and folder is in the list with its
+    sentence, asking for it is 503, and whatever its name is (F10) it comes back unchanged."""
     models = tmp_path / "models"
     models.mkdir()
     make_tiny_chat(models / "tiny.gguf")
-    (models / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00\xff")
-    (models / "not.gguf").write_bytes(b"ggjt" + bytes(100))
+    said = write_all(models)
+    for kind in ("folder", "absent"):  # a folder is looked into, and nobody names what is not there
+        del said[kind]
+    names = ["qwen2.5-7b-v1.0", "a.b c:d@e", 'quote\'d "é" 🦙', "x" * 200]
+    for name in names:
+        (models / f"{name}.gguf").write_bytes(b"GGUF\x03\x00\x00\x00\xff")
+        said[name] = "tensor count"
     gateway = start(tmp_path, "--models-dir", str(models))
     try:
-        answer = gateway.post("/v1/chat/completions", {"model": "cut", "messages": [{"role": "user", "content": "x"}]})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_unavailable")
+        listed = {model["id"]: model for model in gateway.get("/v1/models").json()["data"]}
+        for name, words in said.items():
+            assert words in listed[name]["gridsched"]["unavailable"], name
+            answer = gateway.post(
+                "/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "x"}]}
+            )
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_unavailable")
+            assert words in answer.json()["error"]["message"]
         tiny = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
         assert gateway.post("/v1/chat/completions", tiny).status_code == 200
     finally:
         assert gateway.stop() == 0
     table = gateway.log.read_text(encoding="utf-8")
-    assert "cut" in table
     assert "unavailable" in table
+    assert "Traceback" not in table
 
 
 def big_model() -> bytes:

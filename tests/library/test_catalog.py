@@ -183,7 +183,7 @@ def test_a_launch_carries_everything_the_engine_needs(chat: Path) -> None:
         made.launch(ModelName("none"), spec.options[0])
 
 
-def test_a_split_set_is_charged_whole(tmp_path: Path) -> None:
+def test_E14_a_split_set_is_charged_whole(tmp_path: Path) -> None:
     """Planned as the sum of its parts, launched by its first (F2)."""
     parts = write_split(tmp_path / "split", "m", 3)
     whole = write_model(tmp_path / "whole.gguf")

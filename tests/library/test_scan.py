@@ -24,7 +24,7 @@ def test_every_quantisation_is_a_model_of_its_own(tmp_path: Path) -> None:
     assert {found.file.size_bytes for found in index.models if found.file} == {(tmp_path / "a-Q4.gguf").stat().st_size}
 
 
-def test_faulty_files_have_their_reason_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_F11_faulty_files_have_their_reason_and_the_rest_goes_on(tmp_path: Path) -> None:
     """A pipe, an empty file, a link to nothing, rubbish: each is listed with a sentence (F11)."""
     write_model(tmp_path / "good.gguf")
     os.mkfifo(tmp_path / "pipe.gguf")
@@ -39,7 +39,7 @@ def test_faulty_files_have_their_reason_and_the_rest_goes_on(tmp_path: Path) -> 
     assert "not a GGUF file" in (found["rubbish"].problem or "")
 
 
-def test_a_split_set_is_one_model_and_a_broken_one_names_the_part(tmp_path: Path) -> None:
+def test_F2_a_split_set_is_one_model_and_a_broken_one_names_the_part(tmp_path: Path) -> None:
     """Also where only a later part is there (F2)."""
     write_split(tmp_path, "whole", 3)
     write_split(tmp_path, "holed", 3)[1].unlink()
@@ -51,7 +51,7 @@ def test_a_split_set_is_one_model_and_a_broken_one_names_the_part(tmp_path: Path
     assert found["headless"].problem == "headless-00001-of-00002.gguf: the file is not there"
 
 
-def test_a_projector_is_no_model(tmp_path: Path) -> None:
+def test_F7_a_projector_is_no_model(tmp_path: Path) -> None:
     """Whatever it is called, its header tells (F7)."""
     write_model(tmp_path / "chat.gguf")
     write_model(tmp_path / "eyes.gguf", PROJECTOR, PROJECTOR_TENSORS)
@@ -69,7 +69,7 @@ def test_files_without_a_models_weights_are_no_models(tmp_path: Path) -> None:
     assert set(by_stem(scan_folders([tmp_path]))) == {"whole"}
 
 
-def test_links_that_lead_back_to_themselves_harm_nobody(tmp_path: Path) -> None:
+def test_F11_links_that_lead_back_to_themselves_harm_nobody(tmp_path: Path) -> None:
     """One is listed with its reason, the rest is served (F11)."""
     write_model(tmp_path / "m.gguf")
     (tmp_path / "loop.gguf").symlink_to("loop.gguf")

@@ -6,7 +6,7 @@ import pytest
 
 from gridsched.library.read import Unreadable
 from gridsched.library.shards import first_part, is_later_part, read_model, stem_of
-from gridsched.vram.geometry import Geometry
+from gridsched.vram.geometry import Geometry, GeometryError
 from tests.library.models import CHAT, TENSORS, write_model, write_split
 
 
@@ -17,8 +17,8 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_set_is_the_sum_of_its_parts(tmp_path: Path) -> None:
-    """Size, tensors and geometry are those of the model in one file; any part leads to the first (F2)."""
+def test_E14_a_set_is_the_sum_of_its_parts(tmp_path: Path) -> None:
+    """Size, tensors and geometry are those of the model in one file to the byte; any part leads to the first (F2)."""
     parts = write_split(tmp_path, "big.v1", 3)
     whole = Geometry.from_header(read_model(write_model(tmp_path / "whole.gguf")).header)
     for part in parts:
@@ -30,13 +30,13 @@ def test_a_set_is_the_sum_of_its_parts(tmp_path: Path) -> None:
         assert len(geometry.weights) == len(TENSORS)
 
 
-def test_a_set_of_one_is_an_ordinary_model(tmp_path: Path) -> None:
+def test_F2_a_set_of_one_is_an_ordinary_model(tmp_path: Path) -> None:
     """00001-of-00001 needs no other file, and its header need not speak of a set."""
     path = write_model(tmp_path / "m-00001-of-00001.gguf")
     assert read_model(path).path == path
 
 
-def test_a_missing_or_damaged_part_is_named(tmp_path: Path) -> None:
+def test_F2_a_missing_or_damaged_part_is_named(tmp_path: Path) -> None:
     """Never planned without it."""
     parts = write_split(tmp_path, "m", 4)
     parts[2].unlink()
@@ -45,14 +45,38 @@ def test_a_missing_or_damaged_part_is_named(tmp_path: Path) -> None:
     assert refusal(parts[3]).startswith("m-00003-of-00004.gguf: ")
 
 
-def test_a_part_of_another_set_is_refused(tmp_path: Path) -> None:
-    """The parts say themselves which they are."""
+def test_F2_a_part_of_another_set_is_refused(tmp_path: Path) -> None:
+    """The parts say themselves which they are; where two sets are cut alike, by what they hold."""
     parts = write_split(tmp_path, "m", 3)
     other = write_split(tmp_path / "other", "m", 3)
     other[2].rename(parts[1])
     assert refusal(parts[0]) == "m-00002-of-00003.gguf does not say that it is part 2 of 3"
     write_model(parts[1], CHAT)
     assert refusal(parts[0]) == "m-00002-of-00003.gguf does not say that it is part 2 of 3"
+    larger = {"split.no": 1, "split.count": 3, "split.tensors.count": 99}
+    write_model(parts[1], larger, TENSORS[1::3])
+    assert refusal(parts[0]).startswith("m-00002-of-00003.gguf is of another set than m-00001-of-00003.gguf")
+    write_model(parts[1], {**larger, "split.tensors.count": len(TENSORS)}, TENSORS[::3])
+    assert refusal(parts[0]).endswith("another set than m-00001-of-00003.gguf: both have token_embd.weight")
+
+
+def test_F2_a_set_that_lacks_tensors_or_parts_is_not_planned(tmp_path: Path) -> None:
+    """split.tensors.count is the set's, split.count its files: half of a model is never taken for all of it."""
+    parts = write_split(tmp_path, "m", 2)
+    own = {"split.no": 1, "split.count": 2, "split.tensors.count": len(TENSORS)}
+    write_model(parts[1], own, TENSORS[1:2])
+    model = read_model(parts[0])
+    with pytest.raises(GeometryError, match=r"split.tensors.count: says 4 tensors, the files have 3"):
+        Geometry.from_header(model.header, model.shards)
+    alone = parts[0].rename(tmp_path / "renamed.gguf")
+    with pytest.raises(GeometryError, match="split over 2 files, 1 of them were read"):
+        Geometry.from_header(read_model(alone).header)
+
+
+def test_F5_a_name_that_promises_many_parts_costs_nothing(tmp_path: Path) -> None:
+    """One of 99,999: the second is looked for and missed, the rest is not even named."""
+    path = write_model(tmp_path / "m-00001-of-99999.gguf")
+    assert refusal(path) == "m-00002-of-99999.gguf: the file is not there"
 
 
 def test_the_fingerprint_changes_with_any_part(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_configured_name_keeps_an_indexed_one_out(tmp_path: Path) -> None:
     assert library.notes == (f"{other} is not served: m is configured with another file.",)
 
 
-def test_a_set_may_be_named_by_any_of_its_files(tmp_path: Path) -> None:
+def test_F2_a_set_may_be_named_by_any_of_its_files(tmp_path: Path) -> None:
     """The second part leads to the first, and the index does not list the set again (F2)."""
     parts = write_split(tmp_path, "m", 3)
     library = read_library([ModelEntry("big", parts[1])], [tmp_path])
@@ -56,7 +56,7 @@ def test_a_set_may_be_named_by_any_of_its_files(tmp_path: Path) -> None:
     assert {"m", "m-00001-of-00003.gguf"} <= set(source.words)
 
 
-def test_a_file_that_is_gone_keeps_its_name_and_has_its_reason(tmp_path: Path) -> None:
+def test_F11_a_file_that_is_gone_keeps_its_name_and_has_its_reason(tmp_path: Path) -> None:
     """Listed with a sentence that names the file (F11)."""
     path = tmp_path / "gone.gguf"
     assert one(ModelEntry("gone", path)).problem == f"{path}: the file is not there"
@@ -84,7 +84,7 @@ def test_a_projector_goes_with_the_model_it_fits(tmp_path: Path) -> None:
     assert indexed["chat"].projector.path == wanted
 
 
-def test_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: Path) -> None:
+def test_F7_a_projector_is_refused_as_a_model_and_a_model_as_a_projector(tmp_path: Path) -> None:
     """Both ways, naming the file (F7)."""
     model = write_model(tmp_path / "m.gguf")
     projector = write_model(tmp_path / "p.gguf", PROJECTOR, PROJECTOR_TENSORS)
@@ -138,7 +138,7 @@ def test_an_adapter_and_a_vocabulary_are_refused_as_models(tmp_path: Path) -> No
     assert one(ModelEntry("v", bare)).problem == f"{bare}: it has no weights (a vocabulary only)"
 
 
-def test_a_configured_link_that_leads_back_to_itself_has_its_reason(tmp_path: Path) -> None:
+def test_F11_a_configured_link_that_leads_back_to_itself_has_its_reason(tmp_path: Path) -> None:
     """A sentence, and no crash (F11)."""
     (tmp_path / "loop.gguf").symlink_to("loop.gguf")
     assert one(ModelEntry("l", tmp_path / "loop.gguf")).problem == (

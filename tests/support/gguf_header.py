@@ -39,20 +39,20 @@ Tensor: TypeAlias = tuple[str, Sequence[int], str | int]
 _FORMATS = {"u32": (4, "I"), "i32": (5, "i"), "f32": (6, "f"), "bool": (7, "?"), "u64": (10, "Q"), "i64": (11, "q")}
 
 
-def text(value: str) -> bytes:
+def text(value: str, order: str = "<") -> bytes:
     """A string as the format writes it."""
     raw = value.encode()
-    return struct.pack("<Q", len(raw)) + raw
+    return struct.pack(order + "Q", len(raw)) + raw
 
 
-def strings(values: Iterable[str]) -> bytes:
+def strings(values: Iterable[str], order: str = "<") -> bytes:
     """The body of an array of strings."""
-    return b"".join(map(text, values))
+    return b"".join(text(value, order) for value in values)
 
 
-def entry(key: str, value: Value) -> bytes:
+def entry(key: str, value: Value, order: str = "<") -> bytes:
     """One metadata entry: an int is a u32 where it can be, a float an f32."""
-    return text(key) + _typed(value)
+    return text(key, order) + _typed(value, order)
 
 
 def _kind(value: Scalar) -> str:
@@ -64,17 +64,17 @@ def _kind(value: Scalar) -> str:
     return "u32" if 0 <= value < 2**32 else "i64"
 
 
-def _typed(value: Value) -> bytes:
+def _typed(value: Value, order: str) -> bytes:
     if isinstance(value, str):
-        return struct.pack("<I", 8) + text(value)
+        return struct.pack(order + "I", 8) + text(value, order)
     if isinstance(value, bool | int | float):
         number, code = _FORMATS[_kind(value)]
-        return struct.pack("<I" + code, number, value)
+        return struct.pack(order + "I" + code, number, value)
     if value and isinstance(value[0], str):
-        return struct.pack("<IIQ", 9, 8, len(value)) + strings(str(item) for item in value)
+        return struct.pack(order + "IIQ", 9, 8, len(value)) + strings(map(str, value), order)
     kind = "i32" if value and isinstance(value[0], int) and not isinstance(value[0], bool) else ""
     number, code = _FORMATS[kind or _kind(value[0] if value else 0)]
-    return struct.pack("<IIQ", 9, number, len(value)) + struct.pack(f"<{len(value)}{code}", *value)
+    return struct.pack(order + "IIQ", 9, number, len(value)) + struct.pack(f"{order}{len(value)}{code}", *value)
 
 
 def tensor_bytes(shape: Sequence[int], kind: str | int) -> int:
@@ -86,10 +86,10 @@ def tensor_bytes(shape: Sequence[int], kind: str | int) -> int:
     return total
 
 
-def tensor_row(name: str, shape: Sequence[int], type_id: int, offset: int) -> bytes:
+def tensor_row(name: str, shape: Sequence[int], type_id: int, offset: int, order: str = "<") -> bytes:
     """One row of the tensor table, exactly as told."""
-    head = text(name) + struct.pack("<I", len(shape))
-    return head + struct.pack(f"<{len(shape)}Q", *shape) + struct.pack("<IQ", type_id, offset)
+    head = text(name, order) + struct.pack(order + "I", len(shape))
+    return head + struct.pack(f"{order}{len(shape)}Q", *shape) + struct.pack(order + "IQ", type_id, offset)
 
 
 def build_header(
@@ -98,15 +98,19 @@ def build_header(
     *,
     version: int = 3,
     alignment: int = 32,
+    order: str = "<",
 ) -> bytes:
-    """A header up to its data, padded. `metadata` may be ready-made entries, for what `entry` cannot say."""
-    entries = list(metadata) if not isinstance(metadata, Mapping) else [entry(*item) for item in metadata.items()]
+    """A header up to its data, padded. `metadata` may be ready-made entries, for what `entry` cannot say. `order` is
+    the byte order as `struct` writes it: `<` or `>`."""
+    pairs = metadata.items() if isinstance(metadata, Mapping) else ()
+    entries = [entry(key, value, order) for key, value in pairs] or list(metadata)
     rows: list[bytes] = []
     offset = 0
     for name, shape, kind in tensors:
-        rows.append(tensor_row(name, shape, TYPES[kind][0] if isinstance(kind, str) else kind, offset))
+        rows.append(tensor_row(name, shape, TYPES[kind][0] if isinstance(kind, str) else kind, offset, order))
         offset += -(-tensor_bytes(shape, kind) // alignment) * alignment
-    head = b"GGUF" + struct.pack("<IQQ", version, len(rows), len(entries)) + b"".join(entries) + b"".join(rows)
+    counts = struct.pack(order + "IQQ", version, len(rows), len(entries))
+    head = b"GGUF" + counts + b"".join(entries) + b"".join(rows)
     return head + b"\0" * (-len(head) % alignment)
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gridsched.vram.header import Header, HeaderError, NeedMore, SkippedArray, scan
+from gridsched.vram import header as reader
+from gridsched.vram.header import Header, HeaderError, NeedMore, SkippedArray, scan, scan_file
 from tests.support.gguf_header import Tensor, Value, build_header, data_end, entry, strings, tensor_row, text
 from tests.vram.models import MIB, real_headers
 
@@ -55,18 +56,41 @@ def test_F1_versions_2_and_3_are_read(version: int) -> None:
     assert header.notes == ()
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_F1_big_endian_files_are_read_and_say_so(version: int) -> None:
+    """All values as they were written, the tables alike; whoever loads the file finds it marked."""
+    metadata: dict[str, Value] = {**LLAMA, "x.tokens": [f"t{i}" for i in range(2000)], "x.few": [1, 2], "x.to": "é"}
+    little = scan(build_header(metadata, TENSORS, version=version))
+    big = scan(build_header(metadata, TENSORS, version=version, order=">"))
+    assert big.metadata == little.metadata
+    assert big.tensors == little.tensors
+    assert big.big_endian
+    assert not little.big_endian
+    assert "big-endian" in big.notes[0]
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"GGUF" + struct.pack(">IQQ", 3, 1, 1), "big-endian GGUF is not supported by this host"),
+        (b"GGUF" + struct.pack(">IQQ", 1, 1, 1), "GGUF version 1 is not supported"),
+        (b"GGUF" + struct.pack(">IQQ", 99, 1, 1), "GGUF version 99 is not supported"),
         (b"GGUF" + struct.pack("<IQQ", 1, 1, 1), "GGUF version 1 is not supported"),
         (b"GGUF" + struct.pack("<IQQ", 99, 1, 1), "GGUF version 99 is not supported"),
         (b"GGUF" + struct.pack("<IQQ", 0, 1, 1), "GGUF version 0 is not supported"),
-        (b"tjgg" + bytes(20), "not a GGUF file (it begins with b'tjgg')"),
+        (b"tjgg" + bytes(20), "it is a ggjt file, from before GGUF"),
+        (b"ggjt" + bytes(20), "it is a ggjt file, from before GGUF"),
+        (b"lmgg" + bytes(20), "it is a ggml file, from before GGUF"),
+        (b"PK\3\4" + bytes(20), "it is a zip archive"),
+        (struct.pack("<Q", 900) + b'{"__metadata__":{}}', "it is a safetensors file"),
+        (b"\n<!DOCTYPE html><html>", "it is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "it is a Git LFS pointer"),
+        (b'{"error":"gated"}' + bytes(20), "it is a JSON text"),
+        (bytes(4096), "it begins with zeros"),
         (b"PK", "not a GGUF file"),
+        (b"what is this file", "it begins with b'what'"),
     ],
 )
-def test_F1_other_byte_orders_versions_and_formats_are_refused_by_name(data: bytes, words: str) -> None:
+def test_F1_other_versions_and_formats_are_refused_by_name(data: bytes, words: str) -> None:
     """The sentence says which of them it is."""
     assert words in str(refusal(data))
 
@@ -92,10 +116,16 @@ def test_a_prefix_asks_for_more_until_it_is_enough() -> None:
         (tensor_row("w", [2**40, 2**40], 0, 0), "tensor 'w', shape", "too many values"),
         (tensor_row("w", [33], 8, 0), "tensor 'w', shape", "no multiple of Q8_0's 32"),
         (tensor_row("w", [32], 0, 7), "tensor 'w', offset", "no multiple of the alignment"),
-        (tensor_row("w", [32], 0, 2**40), "tensor 'w', offset", "reach over the end of the file"),
+        (tensor_row("w", [32], 0, 2**40), "tensor 'w', offset", "there is a gap before it"),
         (tensor_row("w", [2**30], 0, 0), "tensor 'w', offset", "reach over the end of the file"),
         (struct.pack("<Q", 2**63) + bytes(40), "tensor 0", "claims 9223372036854775808 bytes"),
         (struct.pack("<Q", 2) + b"\xff\xfe" + bytes(40), "tensor 0", "not UTF-8"),
+        (struct.pack("<Q", 2**64 - 1) + bytes(40), "tensor 0", "claims 18446744073709551615 bytes"),
+        (tensor_row("w" * 64, [32], 0, 0), "tensor 0", "claims 64 bytes (1 to 63 are possible)"),
+        (tensor_row("", [32], 0, 0), "tensor 0", "claims 0 bytes"),
+        (tensor_row("w", [2**63, 2**63, 2**63, 2**63], 0, 0), "tensor 'w', shape", "too many values"),
+        (tensor_row("w", [2**64 - 1], 0, 0), "tensor 'w', shape", "too many values"),
+        (tensor_row("w", [32], 0, 2**64 - 32), "tensor 'w', offset", "there is a gap before it"),
     ],
 )
 def test_F4_a_hostile_tensor_table_is_refused_by_tensor_and_field(row: bytes, field: str, words: str) -> None:
@@ -107,9 +137,13 @@ def test_F4_a_hostile_tensor_table_is_refused_by_tensor_and_field(row: bytes, fi
 
 
 def test_F4_tensors_that_overlap_or_share_a_name_are_refused() -> None:
-    """No two tensors over the same bytes, no two of one name."""
+    """No two tensors over the same bytes, no two of one name; each behind the other, as the engine wants them."""
     overlap = with_table(tensor_row("a", [64], 0, 0), tensor_row("b", [64], 0, 32)) + bytes(1024)
-    assert "reach over the next tensor" in str(refusal(overlap))
+    assert "lies at 32 of the data instead of 256: it overlaps the one before" in str(refusal(overlap))
+    gap = with_table(tensor_row("a", [64], 0, 0), tensor_row("b", [64], 0, 512)) + bytes(1024)
+    assert "lies at 512 of the data instead of 256: there is a gap before it" in str(refusal(gap))
+    unknown = with_table(tensor_row("a", [64], 99, 64), tensor_row("b", [64], 0, 0)) + bytes(1024)
+    assert "tensor 'a', offset" in str(refusal(unknown))
     twins = with_table(tensor_row("a", [8], 0, 0), tensor_row("a", [8], 0, 32)) + bytes(1024)
     assert "tensor 'a'" in str(refusal(twins))
     assert "appears twice" in str(refusal(twins))
@@ -128,6 +162,8 @@ STRING = text("k") + struct.pack("<I", 8)
         (STRING + struct.pack("<Q", 2**62), "4611686018427387904 bytes"),
         (ARRAY + struct.pack("<IQ", 5, 2**50), "4503599627370496 bytes"),
         (ARRAY + struct.pack("<IQ", 8, 2**50), "9007199254740992 bytes"),
+        (ARRAY + struct.pack("<IQ", 8, 2**61), "18446744073709551616 bytes"),
+        (ARRAY + struct.pack("<IQ", 0, 2**64 - 1), "18446744073709551615 bytes"),
         (ARRAY + struct.pack("<IQ", 8, 1000) + struct.pack("<Q", 2**62) + bytes(9000), "4611686018427387904 bytes"),
         (ARRAY + struct.pack("<IQ", 9, 1) * 1000, "arrays of arrays"),
         (ARRAY + struct.pack("<IQ", 77, 1), "unknown array type 77"),
@@ -152,14 +188,35 @@ def test_F5_huge_counts_are_refused_before_anything_is_made_of_them(
     assert peak < MIB
 
 
-def test_a_key_that_appears_twice_is_refused() -> None:
+def test_F15_a_key_that_appears_twice_is_refused() -> None:
     """What a second value would mean is anybody's guess."""
     data = build_header([entry("a", 1), entry("a", 2)])
     assert "metadata 'a'" in str(refusal(data))
 
 
+def test_F5_a_key_must_have_a_name_and_a_plausible_one() -> None:
+    """An empty key aborts the engine; a long one is no key."""
+    assert "metadata entry 0" in str(refusal(build_header([entry("", 1)])))
+    assert "claims 65536 bytes" in str(refusal(build_header([entry("k" * 65_536, 1)])))
+
+
+def test_F5_what_is_kept_of_a_header_has_a_budget() -> None:
+    """Texts and lists over it are hopped over and counted, as long vocabularies are; keys over it are refused."""
+    lists: dict[str, Value] = {f"list{i}": [7] * 512 for i in range(200)}
+    texts: dict[str, Value] = {"long": "x" * reader.KEPT_BYTES, "template": "y" * 1000, "words": ["a", "b"]}
+    metadata = scan(build_header({**texts, **lists, "words again": ["a"] * 500, "behind": 9})).metadata
+    assert metadata["long"] == SkippedArray("byte", reader.KEPT_BYTES)
+    assert metadata["template"] == "y" * 1000
+    assert metadata["list0"] == (7,) * 512
+    assert metadata["list199"] == SkippedArray("i32", 512)
+    assert metadata["words again"] == SkippedArray("string", 500)
+    assert metadata["behind"] == 9
+    keys = build_header([entry(f"{i:05}" + "k" * 60_000, i) for i in range(40)])
+    assert "the keys before it are too long" in str(refusal(keys))
+
+
 @pytest.mark.parametrize("alignment", [0, 3, "32", 2.0, True])
-def test_an_alignment_that_is_no_power_of_two_is_refused(alignment: object) -> None:
+def test_F4_an_alignment_that_is_no_power_of_two_is_refused(alignment: object) -> None:
     """It would move every tensor."""
     assert isinstance(alignment, int | float | str)
     data = build_header({"general.alignment": alignment}, TENSORS)
@@ -239,6 +296,50 @@ def test_F15_a_short_file_that_claims_a_long_list_is_refused_at_once(kind: int) 
     """A 100-byte file with ten million numbers: the claim is checked against the file."""
     data = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + ARRAY + struct.pack("<IQ", kind, 10_000_000)
     assert "but the file ends" in str(refusal(data, 100))
+
+
+class Windows:
+    """A file that gives just so many bytes more than it is asked for, and counts what it gave."""
+
+    def __init__(self, data: bytes, more: int) -> None:
+        self.data, self.more, self.given = data, more, 0
+
+    def __call__(self, offset: int, least: int) -> bytes:
+        window = self.data[offset : offset + least + self.more]
+        self.given += len(window)
+        return window
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("more", [0, 1, 7, 100, 5000])
+def test_windows_of_any_size_give_the_same_header(more: int, order: str) -> None:
+    """Wherever a window ends: in a length, a text, a list, a row of the table."""
+    metadata: dict[str, Value] = {
+        **LLAMA,
+        "tokens": [f"t{i}" for i in range(1500)],
+        "mixed": ["z" * (i % 300) for i in range(700)],
+        "scores": [0.5] * 3000,
+        "few": [1, 2, 3],
+        "text": "é" * 2000,
+    }
+    data = build_header(metadata, TENSORS, order=order)
+    file_bytes = data_end(data, TENSORS)
+    assert scan_file(Windows(data, more), file_bytes) == scan(data, file_bytes=file_bytes)
+
+
+def test_what_nobody_looks_at_is_not_read() -> None:
+    """Lists of numbers and texts beyond the budget are hopped over in the file, not only in memory."""
+    data = build_header({"scores": [0.5] * 500_000, "text": "x" * (reader.KEPT_BYTES + 1), "behind": 1})
+    file = Windows(data, 1000)
+    assert scan_file(file, len(data)).metadata["behind"] == 1
+    assert file.given < 10_000
+
+
+def test_F15_a_file_that_ends_before_its_size_asks_for_more() -> None:
+    """Whoever reads knows that the file has become shorter meanwhile."""
+    data = build_header(LLAMA, TENSORS)
+    with pytest.raises(NeedMore):
+        scan_file(Windows(data[:100], 0), data_end(data, TENSORS))
 
 
 def test_any_buffer_will_do() -> None:
