@@ -4,6 +4,7 @@ Owns what a model can be asked for, what identifies a launch beside its flags (L
 cannot be planned. Pure: the file has been read before, and nothing is measured here.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,7 +89,7 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             on_host=all(info.backend is Backend.CPU for info in devices),
             overhead_bytes=max(outside.values()),
             device_overhead_bytes=outside,
-            mixed_cache=devices[0].backend is not Backend.VULKAN,
+            mixed_cache=_mixes_cache_types(devices[0].backend, engine_build),
             device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
             device_ranks={info.spec.name: info.capability for info in devices},
             projector=_geometry(source.projector) if source.projector is not None else None,
@@ -138,6 +139,22 @@ def _capabilities(geometry: Geometry, flags: LaunchFlags, source: Source) -> fro
         return frozenset((Capability.EMBEDDING,))
     brought = projector_capabilities(source.projector.header) if source.projector else frozenset()
     return frozenset((Capability.CHAT, Capability.COMPLETION)) | brought
+
+
+MIXED_CACHE_BUILD = 11434
+"""llama.cpp's first build known to have CUDA kernels for q8_0 with q4_0 whatever it was built with: its source has them
+and its accounting keeps attention on the device. b10819 had not: there attention falls to the CPU, without a word."""
+
+_BUILD = re.compile(r"\bbuild (\d+)|^b?(\d+)(?:\s|$)")
+
+
+def _mixes_cache_types(backend: Backend, engine_build: str) -> bool:
+    """Whether attention over K and V of different types stays where the model is. Vulkan has no kernels for it; of a
+    build that does not tell its number it is not believed."""
+    if backend is not Backend.CUDA:
+        return backend is Backend.CPU
+    found = _BUILD.search(engine_build)
+    return found is not None and int(found[1] or found[2]) >= MIXED_CACHE_BUILD
 
 
 def _geometry(file: ModelFile) -> Geometry:

@@ -390,6 +390,29 @@ def test_L7_R10_a_smaller_model_of_the_family_is_suggested_where_it_fits(tmp_pat
     assert told(made, "big", 4000) == ()
 
 
+@pytest.mark.parametrize(
+    ("build", "devices", "offered"),
+    [
+        ("11434 (abc)", CARDS, True),
+        ("0.3.1-dev (build 11500, commit abc)", CARDS, True),
+        ("0.3.0-dev (build 10791, commit abc)", CARDS, False),
+        ("1 (abc)", CARDS, False),
+        ("", CARDS, False),
+        ("1 (abc)", (HOST,), True),
+        ("11434 (abc)", tuple(replace(card, backend=Backend.VULKAN) for card in CARDS), False),
+    ],
+)
+def test_q8_0_with_q4_0_is_for_engines_that_compute_with_it(
+    tmp_path: Path, build: str, devices: tuple[DeviceInfo, ...], offered: bool
+) -> None:
+    """Elsewhere attention over such a cache would fall to the CPU, without a word."""
+    facts = {**CHAT, "llama.block_count": 8, "llama.attention.key_length": 256, "llama.attention.value_length": 256}
+    deep = write_model(tmp_path / "deep.gguf", {**facts, "llama.attention.head_count_kv": 4})
+    (model,) = catalog(ModelEntry("m", deep), devices=devices, engine_build=build).models()
+    assert model.spec is not None
+    assert (("q8_0", "q4_0") in {option.cache_types for option in model.spec.options}) is offered
+
+
 def test_a_default_cache_type_is_for_models_that_can_do_with_it(tmp_path: Path, chat: Path) -> None:
     """A model's own is taken at its word: what the engine would refuse is said."""
     odd = write_model(tmp_path / "odd.gguf", {**CHAT, "llama.attention.key_length": 80})

@@ -11,6 +11,7 @@ from gridsched.vram.flags import FlagError, parse_flags
 from gridsched.vram.footprint import footprint
 from gridsched.vram.ladder import ladder, takes_cache
 from gridsched.vram.launches import LadderRequest
+from gridsched.vram.placement import place
 from tests.vram.models import MIB, model, real, real_headers
 
 A, B, C, D, HOST = (DeviceName(name) for name in ("a", "b", "c", "d", "host"))
@@ -328,6 +329,14 @@ def test_two_slots_whose_graph_outgrows_the_engine_are_left_out() -> None:
         (1, "q8_0/q8_0"),
         (1, "q8_0/q4_0"),
     }
+
+
+@pytest.mark.parametrize("counts", [(1, 32), (11, 22), (17, 16), (7, 13, 13), (3, 10, 9, 11)])
+def test_layers_that_are_counted_are_layers_that_are_placed(counts: tuple[int, ...]) -> None:
+    """As proportions they put each border where it is meant, in the engine's float32 too."""
+    flags = parse_flags(("-ts", ",".join(map(str, counts))))
+    placed = place(real(LLAMA), flags, len(counts)).layers
+    assert tuple(placed.count(device) for device in range(len(counts))) == counts
 
 
 def test_eight_unlike_cards_make_no_long_ladder() -> None:
