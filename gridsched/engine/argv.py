@@ -25,7 +25,7 @@ _REFUSED = frozenset(
         *("--ssl-key-file", "--ssl-cert-file", "--no-slots", "--alias", "-a", "--tags"),
         *("--model", "-m", "--model-url", "-mu", "--hf-repo", "-hf", "-hfr", "--hf-file", "-hff", "--hf-token", "-hft"),
         *("--models-dir", "--models-preset", "--version", "--help", "-h", "--usage", "--list-devices", "--log-disable"),
-        *("--cache-list", "-cl", "--completion-bash", "--device", "-dev", "--log-file"),
+        *("--cache-list", "-cl", "--completion-bash", "--device", "-dev"),
     )
 )
 
