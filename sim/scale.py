@@ -34,6 +34,7 @@ from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
 from gridsched.core.policy import Policy, QueueLimits
 from gridsched.core.scheduler import Scheduler
+from sim.svg import frame, grid, page, square, text
 from sim.workload import GIB, generator
 
 DONE = Outcome(OutcomeKind.DONE)
@@ -201,11 +202,7 @@ def measure(size: Size, events: int) -> Cost:
 def svg(costs: list[Cost]) -> str:
     """Cost against waiting jobs, both on logarithmic scales: all models fit on the left, a third of them on the right.
     Solid is the median, dashed the 99th percentile."""
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        _text(LEFT, 26, "What one step of the scheduler costs (microseconds) against how many jobs wait"),
-    ]
+    parts = [text(LEFT, 26, "What one step of the scheduler costs (microseconds) against how many jobs wait")]
     for column, crowded in enumerate((False, True)):
         left = LEFT + column * (PLOT_W + GAP)
         parts += _axes(left, "a third of the models fits" if crowded else "all models fit")
@@ -219,21 +216,20 @@ def svg(costs: list[Cost]) -> str:
                 parts.append(f'<path d="M{"L".join(places)}" fill="none" stroke="{colour}" stroke-dasharray="{dash}"/>')
     for place, (colour, (models, devices)) in enumerate(zip(COLOURS, MACHINES, strict=True)):
         x = LEFT + place * 220
-        parts.append(f'<rect x="{x}" y="{HEIGHT - 42}" width="12" height="12" fill="{colour}"/>')
-        parts.append(_text(x + 18, HEIGHT - 32, f"{models} models, {devices} devices"))
-    parts += [_text(LEFT, HEIGHT - 8, "solid: median · dashed: 99th percentile"), "</svg>"]
-    return "\n".join(parts) + "\n"
+        parts += [square(x, HEIGHT - 42, colour), text(x + 18, HEIGHT - 32, f"{models} models, {devices} devices")]
+    parts.append(text(LEFT, HEIGHT - 8, "solid: median · dashed: 99th percentile"))
+    return page(WIDTH, HEIGHT, parts)
 
 
 def _axes(left: float, title: str) -> Iterator[str]:
-    yield f'<rect x="{left}" y="{TOP}" width="{PLOT_W}" height="{PLOT_H}" fill="none" stroke="#999"/>'
-    yield _text(left, TOP - 10, title)
+    yield frame(left, TOP, PLOT_W, PLOT_H)
+    yield text(left, TOP - 10, title)
     for waiting in WAITING:
-        yield _text(_x(left, waiting) - 10, TOP + PLOT_H + 18, f"{waiting:,}")
+        yield text(_x(left, waiting) - 10, TOP + PLOT_H + 18, f"{waiting:,}")
     for power in range(int(log10(FLOOR_US)), int(log10(CEILING_US)) + 1):
         y = _y(10.0**power)
-        yield f'<path d="M{left} {y:.1f}h{PLOT_W}" stroke="#e5e5e5"/>'
-        yield _text(left - 56, y + 4, f"{10**power:,}")
+        yield grid(f"M{left} {y:.1f}h{PLOT_W}")
+        yield text(left - 56, y + 4, f"{10**power:,}")
 
 
 def _x(left: float, waiting: int) -> float:
@@ -242,10 +238,6 @@ def _x(left: float, waiting: int) -> float:
 
 def _y(cost_us: float) -> float:
     return TOP + PLOT_H * (1.0 - log10(max(cost_us, FLOOR_US) / FLOOR_US) / log10(CEILING_US / FLOOR_US))
-
-
-def _text(x: float, y: float, words: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" fill="#222">{words}</text>'
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 from gridsched.core.policy import Policy
+from sim.svg import frame, grid, page, square, text
 from sim.whatif import runs
 from sim.whatif.report import LOW_ROWS
 from sim.whatif.scenario import PolicyRun, Scenario
@@ -73,11 +74,7 @@ def svg(points: Sequence[Point], title: str) -> str:
     most_low = max(point.low for point in points) * 1.05 or 1.0
     most_ratio = max(1.5, *(point.p95_ratio for point in points), *(point.p50_ratio for point in points)) * 1.03
     turns = sorted({point.slots for point in points})
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        _text(LEFT, 26, f"{title}: what people wait against what low work gets", size=16),
-    ]
+    parts = [text(LEFT, 26, f"{title}: what people wait against what low work gets", size=16)]
     for column, name in enumerate(("p50", "p95")):
         plot = _Plot(LEFT + column * (PLOT_W + GAP), name, most_low, most_ratio)
         parts += plot.axes()
@@ -87,13 +84,9 @@ def svg(points: Sequence[Point], title: str) -> str:
                 parts += plot.line(line, colour)
     for place, (colour, slots) in enumerate(zip(COLOURS, turns, strict=False)):
         x = LEFT + place * 130
-        parts += [
-            f'<rect x="{x}" y="{HEIGHT - 50}" width="12" height="12" fill="{colour}"/>',
-            _text(x + 18, HEIGHT - 40, f"relief_slots {slots}"),
-        ]
+        parts += [square(x, HEIGHT - 50, colour), text(x + 18, HEIGHT - 40, f"relief_slots {slots}")]
     legend = "beside a point: its background_share · dashed and hollow: with background_pause · ringed: the defaults"
-    parts += [_text(LEFT, HEIGHT - 14, legend), "</svg>"]
-    return "\n".join(parts) + "\n"
+    return page(WIDTH, HEIGHT, [*parts, text(LEFT, HEIGHT - 14, legend)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +111,17 @@ class _Plot:
 
     def axes(self) -> Iterator[str]:
         """Frame, grid, figures and names."""
-        yield f'<rect x="{self.left}" y="{TOP}" width="{PLOT_W}" height="{PLOT_H}" fill="none" stroke="#999"/>'
+        yield frame(self.left, TOP, PLOT_W, PLOT_H)
         for low in _ticks(0.0, self.most_low, 6):
             x = self._x(low)
-            yield f'<path d="M{x:.1f} {TOP}V{TOP + PLOT_H}" stroke="#e5e5e5"/>'
-            yield _text(x, TOP + PLOT_H + 18, f"{low:g}", anchor="middle")
+            yield grid(f"M{x:.1f} {TOP}V{TOP + PLOT_H}")
+            yield text(x, TOP + PLOT_H + 18, f"{low:g}", anchor="middle")
         for ratio in _ticks(1.0, self.most_ratio, 6):
             y = self._y(ratio)
-            yield f'<path d="M{self.left} {y:.1f}h{PLOT_W}" stroke="#e5e5e5"/>'
-            yield _text(self.left - 8, y + 4, f"{ratio:g}", anchor="end")
-        yield _text(self.left, TOP - 10, f"chat {self.name}, times as long as alone (lower is better)")
-        yield _text(self.left + PLOT_W / 2, TOP + PLOT_H + 38, "low answers in a run (more is better)", anchor="middle")
+            yield grid(f"M{self.left} {y:.1f}h{PLOT_W}")
+            yield text(self.left - 8, y + 4, f"{ratio:g}", anchor="end")
+        yield text(self.left, TOP - 10, f"chat {self.name}, times as long as alone (lower is better)")
+        yield text(self.left + PLOT_W / 2, TOP + PLOT_H + 38, "low answers in a run (more is better)", anchor="middle")
 
     def line(self, points: Sequence[Point], colour: str) -> Iterator[str]:
         """One size of turn, from the least share to all."""
@@ -148,7 +141,7 @@ class _Plot:
             if point.is_default:
                 yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="none" stroke="black" stroke-width="2"/>'
             if not point.pause:
-                yield _text(x + 6, y + 13, f"{point.share:g}", size=9)
+                yield text(x + 6, y + 13, f"{point.share:g}", size=9)
 
 
 def _ticks(lowest: float, highest: float, most: int) -> Iterator[float]:
@@ -161,7 +154,3 @@ def _ticks(lowest: float, highest: float, most: int) -> Iterator[float]:
     )
     count = int((highest - lowest) / step + 1e-9)
     yield from (round(lowest + place * step, 6) for place in range(count + 1))
-
-
-def _text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 12) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="#222">{escape(words)}</text>'
