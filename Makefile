@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-external lint types sim explore bench clean
+.PHONY: help demo test test-external lint types sim explore bench vram-report clean
 
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
@@ -15,6 +15,7 @@ help:
 	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour on two cores)"
 	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
 	@echo "make bench          how fast the core and the header reader are here, and what a step costs as everything grows"
+	@echo "make vram-report    how far memory estimates are from the facts: tables, and build/vram-report.md and .svg (seconds)"
 	@echo "make clean          remove .venv and everything made by the above"
 
 # One stamp for each set of extras: made again when the pins or the project file change.
@@ -53,6 +54,9 @@ explore: .venv/.test
 bench: .venv/.test
 	$(BIN)/python -m sim.bench
 	$(BIN)/python -m sim.scale
+
+vram-report: .venv/.test
+	$(BIN)/python -m tests.vram.report
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
