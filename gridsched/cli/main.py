@@ -22,12 +22,17 @@ COMMANDS = {
     "serve": "run the gateway",
     "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
     "check": "check the configuration, the engine, the devices and every model's fit",
+    "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "replay": "run what serve --record wrote through the scheduler again, and compare",
     "events": "the decision log of a running server",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",
     "simulate": "what if: the same workload on another card or under another policy, in virtual time",
 }
+
+
+TAKES_ENGINE_FLAGS = frozenset(("estimate",))
+"""Commands for which what follows `--` is llama-server's; its flags look like ours, so no parser of ours sees them."""
 
 
 class Command(Protocol):
@@ -62,8 +67,10 @@ def main(argv: list[str] | None = None) -> int:
     streams.prepare()
     words = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in words if word in COMMANDS), None)
+    ours = words.index("--") if chosen in TAKES_ENGINE_FLAGS and "--" in words else len(words)
     try:
-        args = build_parser(chosen).parse_args(words)
+        args = build_parser(chosen).parse_args(words[:ours])
+        args.engine_flags = words[ours + 1 :]
         code = load(args.command).main(args)
         print(end="", flush=True)
     except KeyboardInterrupt:

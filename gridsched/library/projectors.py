@@ -1,14 +1,17 @@
 """GGUF files that are loaded beside a model: projectors (`mmproj` files, F7), adapters, models that draft for it.
 
-Owns how they are known, and which projector goes with a model that lies beside it. Reads files through `shards`;
-blocks.
+Owns how they are known, which of them a command line names, and which projector goes with a model that lies beside it.
+Reads files through `shards`; blocks.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.library.read import Unreadable
 from gridsched.library.shards import SUFFIX, ModelFile, read_model
 from gridsched.ports import Capability
+from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.header import Header
 
 _OTHER_KINDS = {
@@ -70,6 +73,35 @@ def read_draft(path: Path) -> ModelFile:
     if reason := why_no_model(file):
         raise Unreadable(reason)
     return file
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """What is loaded beside a model because somebody named it."""
+
+    projector: ModelFile | None = None
+    draft: ModelFile | None = None
+    adapters: tuple[ModelFile, ...] = ()
+
+
+def read_companions(said: LaunchFlags, mmproj: Path | None = None) -> Companions:
+    """The files that flags name, and the projector that a setting does. A relative path is the engine's to resolve,
+    from the folder that it is started in, which is this process's. Raises Unreadable, with who named the file."""
+    named = Path(said.mmproj) if said.mmproj else mmproj
+    draft = said.draft.model if said.draft is not None else None
+    return Companions(
+        projector=_read(read_projector, "mmproj", named) if named is not None else None,
+        draft=_read(read_draft, "flags: --model-draft", Path(draft)) if draft else None,
+        adapters=tuple(_read(read_adapter, "flags: --lora", Path(lora)) for lora in said.loras),
+    )
+
+
+def _read(read: Callable[[Path], ModelFile], what: str, path: Path) -> ModelFile:
+    """A companion; what is wrong with it is told with who named it. Raises Unreadable."""
+    try:
+        return read(path)
+    except Unreadable as error:
+        raise Unreadable(f"{what} {path}: {error}") from error
 
 
 def projector_beside(model: ModelFile) -> ModelFile | None:

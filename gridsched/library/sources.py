@@ -4,12 +4,12 @@ Owns the marriage of the two. A file that is configured is not listed a second t
 found by it. Blocks while it reads: the caller makes the call in a thread.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gridsched.library.names import file_words
-from gridsched.library.projectors import projector_beside, read_adapter, read_draft, read_projector, why_no_model
+from gridsched.library.projectors import projector_beside, read_companions, why_no_model
 from gridsched.library.read import Unreadable, real_path
 from gridsched.library.scan import Index, Indexed, scan_folders
 from gridsched.library.shards import ModelFile, first_part, read_model, stem_of
@@ -91,33 +91,18 @@ def _configured(entry: ModelEntry, origins: dict[Path, Indexed]) -> Source:
 
 
 def _with_companions(entry: ModelEntry, words: tuple[str, ...], file: ModelFile) -> Source:
-    """The source with the files that are loaded beside the model: named by its settings or flags, or found beside it.
-    A relative path in flags is the engine's to resolve, from the folder that the server runs in."""
+    """The source with the files that are loaded beside the model: named by its settings or flags, or found beside
+    it."""
     try:
         said = parse_flags(entry.flags)
     except FlagError:
         return Source(entry, words, file)  # it will not be launched, and whoever plans it says why
-    named = Path(said.mmproj) if said.mmproj else entry.mmproj
-    draft = said.draft.model if said.draft is not None else None
     try:
-        return Source(
-            entry,
-            words,
-            file,
-            projector=_read(read_projector, "mmproj", named) if named is not None else projector_beside(file),
-            draft=_read(read_draft, "flags: --model-draft", Path(draft)) if draft else None,
-            adapters=tuple(_read(read_adapter, "flags: --lora", Path(lora)) for lora in said.loras),
-        )
+        named = read_companions(said, entry.mmproj)
     except Unreadable as error:
         return Source(entry, words, problem=str(error))
-
-
-def _read(read: Callable[[Path], ModelFile], what: str, path: Path) -> ModelFile:
-    """A companion; what is wrong with it is told with who named it. Raises Unreadable."""
-    try:
-        return read(path)
-    except Unreadable as error:
-        raise Unreadable(f"{what} {path}: {error}") from error
+    projector = named.projector or projector_beside(file)
+    return Source(entry, words, file, projector=projector, draft=named.draft, adapters=named.adapters)
 
 
 def _indexed(found: Indexed) -> Source:

@@ -220,7 +220,7 @@ def duration(lowest_seconds: float = 0.0) -> Reads:
     return Reads("duration", read, {"type": "string", "pattern": f"^{_DURATION.pattern}$"})
 
 
-def _size(value: object) -> int:
+def size_of(value: object) -> int:
     """Bytes, of a number with a unit. Raises ValueError."""
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -236,7 +236,7 @@ def _amount(value: object) -> Amount:
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         try:
-            return Amount(size_bytes=_size(value))
+            return Amount(size_bytes=size_of(value))
         except ValueError as error:
             raise ValueError(str(error).replace("such as 512MiB", "such as 5%, 512MiB")) from None
     if float(match[1]) >= 100:  # noqa: PLR2004 - a per cent sign's hundred
@@ -244,7 +244,7 @@ def _amount(value: object) -> Amount:
     return Amount(share=float(match[1]) / 100)
 
 
-SIZE = Reads("size", lambda value, _: _size(value), {"type": "string", "pattern": f"^{_SIZE.pattern}$"})
+SIZE = Reads("size", lambda value, _: size_of(value), {"type": "string", "pattern": f"^{_SIZE.pattern}$"})
 AMOUNT = Reads(
     "size or percentage",
     lambda value, _: _amount(value),

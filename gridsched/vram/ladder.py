@@ -244,7 +244,7 @@ def _by_width(
 ) -> Iterator[list[Rung]]:
     """The rungs on one device, on two, and so on: to one more than the best shape would need were all of them empty."""
     needed = False
-    for width in range(1, len(devices) + 1):
+    for width in range(len(devices) if launches.request.together else 1, len(devices) + 1):
         groups = groups_of(launches, devices, width)
         if not groups:
             return

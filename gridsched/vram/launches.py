@@ -43,7 +43,8 @@ class LadderRequest:
     the person's own engine flags, which win over everything here. `device` pins the model to one device. `embeddings`
     and `reranking` say that the engine is started for that. `on_host`: the one device is host memory.
     `mixed_cache`: the device computes with K and V of different quantized types. `device_bytes` are what may be
-    planned of each device at all, by which a split shares the model out (equal rooms where it is empty);
+    planned of each device at all, by which a split shares the model out (equal rooms where it is empty); `together`:
+    over all devices at once, never over fewer of them;
     `device_ranks` say how capable each is (the more, the better; all alike where it is empty). `projector`, `draft` and
     `adapters` are the files that are loaded beside the model. `overhead_bytes` is what a process takes on a device
     outside of the engine's buffers, unless `device_overhead_bytes` has another figure.
@@ -67,6 +68,7 @@ class LadderRequest:
     device_overhead_bytes: Mapping[DeviceName, int] | None = None
     device_bytes: Mapping[DeviceName, int] | None = None
     device_ranks: Mapping[DeviceName, int] | None = None
+    together: bool = False
     projector: Geometry | None = None
     draft: Geometry | None = None
     adapters: tuple[Geometry, ...] = ()

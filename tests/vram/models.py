@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,7 @@ from gridsched.vram.flags import LaunchFlags, parse_flags
 from gridsched.vram.footprint import Footprint, footprint
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.header import scan
-from tests.support.gguf_header import Tensor, Value, build_header
+from tests.support.gguf_header import Tensor, Value, build_header, data_end
 
 DATA = Path(__file__).parent / "data"
 MIB = 1 << 20
@@ -109,15 +110,39 @@ def kv_mib(geometry: Geometry, *flags: str) -> float:
 
 
 @cache
-def real_headers() -> dict[str, bytes]:
-    """Headers of the real models, by name."""
-    headers = {}
+def _real_facts() -> dict[str, tuple[dict[str, Value], list[Tensor]]]:
+    """Metadata and tensors of the real models, by name."""
+    found = {}
     with gzip.open(DATA / "models.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             facts = json.loads(line)
             metadata = {key: value for key, value in facts["metadata"].items() if value != []}
-            headers[facts["name"]] = build_header(metadata, facts["tensors"])
-    return headers
+            found[facts["name"]] = metadata, facts["tensors"]
+    return found
+
+
+@cache
+def real_headers() -> dict[str, bytes]:
+    """Headers of the real models, by name."""
+    return {name: build_header(*facts) for name, facts in _real_facts().items()}
+
+
+def real_file(name: str, folder: Path, *, parts: int = 1) -> Path:
+    """One of the real models as a file of its true size, or split over several, with holes for data: it costs no disk.
+    Gives the first."""
+    metadata, tensors = _real_facts()[name]
+    paths = [folder / f"{name}.gguf"]
+    if parts > 1:
+        paths = [folder / f"{name}-{number:05}-of-{parts:05}.gguf" for number in range(1, parts + 1)]
+    for number, path in enumerate(paths):
+        own = tensors[number * len(tensors) // parts : (number + 1) * len(tensors) // parts]
+        said: dict[str, Value] = {**metadata} if number == 0 else {}
+        if parts > 1:
+            said |= {"split.no": number, "split.count": parts, "split.tensors.count": len(tensors)}
+        header = build_header(said, own)
+        path.write_bytes(header)
+        os.truncate(path, data_end(header, own))
+    return paths[0]
 
 
 @cache
