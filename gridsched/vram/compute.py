@@ -16,6 +16,9 @@ from gridsched.vram.quants import CACHE_TYPES
 SLACK_BYTES = 2 << 20  # small tensors and alignment that no formula below names
 PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES: several devices work on several micro-batches at once
 _GATED = ("qwen3next", "qwen35", "qwen35moe")  # gated delta nets: attention and mixer take turns in the same space
+_OUTPUTS = ("output.weight", "token_embd.weight")
+_ONE_A_LAYER = ("nemotron_h", "nemotron_h_moe")  # a mixer, attention or a feed-forward part, never two of them
+_EVERY_TOKENS_LOGITS = ("cogvlm",)  # computed for the whole micro-batch, whoever asks
 _EMBEDDINGS_KEPT = {
     "cohere2": 5,
     "falcon": 8,
@@ -74,6 +77,12 @@ class _Launch:
         """Whether K or V must be turned back into f16 before it is used."""
         kinds = (self.flags.cache_type_k, self.flags.cache_type_v)
         return any(CACHE_TYPES[kind].is_quantized for kind in kinds)
+
+    @property
+    def every_logit(self) -> bool:
+        """Whether logits are made for every token of a batch, and not for those alone that are asked for."""
+        every = self.flags.one_output_per_token or self.geometry.architecture in _EVERY_TOKENS_LOGITS
+        return every and self.geometry.has_cache
 
     @property
     def per_layer_width(self) -> int:
@@ -145,7 +154,7 @@ def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
         mixer = _mixer_width(geometry)
     if "rwkv" in geometry.architecture or geometry.architecture == "arwkv7":
         forward = max(forward, _RWKV_EMBEDDINGS * embedding)
-    if geometry.architecture in _GATED:
+    if geometry.architecture in (*_GATED, *_ONE_A_LAYER):
         forward = max(forward, mixer)
     elif mixer:
         alone = not geometry.feed_forward_length and not geometry.experts.count
@@ -214,7 +223,7 @@ def _pipeline_width(launch: _Launch) -> int:
     """What each stage of a pipeline keeps beside: inputs of the stages before and after."""
     geometry = launch.geometry
     width = 12 * geometry.altup_inputs * geometry.embedding_length + 3 * launch.per_layer_width + 2 * launch.query_width
-    if all(layer.recurrent for layer in geometry.layers):
+    if geometry.architecture in _ONE_A_LAYER or all(layer.recurrent for layer in geometry.layers):
         return width + 24 * geometry.embedding_length
     return width + (8 * geometry.embedding_length if any(layer.recurrent for layer in geometry.layers) else 0)
 
@@ -295,7 +304,7 @@ def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
     if dequantized and keys >= geometry.embedding_length:
         attention += geometry.embedding_length  # keys of many heads are turned and kept beside
     body = max(launch.values_bytes(widths.feed_forward), dequantized + launch.values_bytes(attention) + scores)
-    if launch.flags.one_output_per_token and geometry.has_cache and launch.placement.output == device:
+    if launch.every_logit and launch.placement.output in (device, None):
         # A decoder that embeds makes logits for every token of the batch.
         logits = launch.values_bytes(geometry.vocab_size + 9 * geometry.embedding_length)
         body = max(body, logits) + (launch.values_bytes(8 * geometry.embedding_length) if launch.pipeline else 0)
@@ -315,7 +324,9 @@ def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int
         (
             weight.file_bytes
             for weight in geometry.weights
-            if weight.block is not None and weight.block < geometry.blocks and home(placement, weight) is None
+            if (weight.block is not None or (launch.every_logit and weight.name in _OUTPUTS))
+            and (weight.block or 0) < geometry.blocks
+            and (home(placement, weight) is None)
         ),
         default=0,
     )
@@ -323,7 +334,8 @@ def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int
         return body + largest
     experts = geometry.experts
     fused = experts.shared_feed_forward_length == experts.feed_forward_length and experts.count
-    twice = fused or placement.devices > 1  # the copies for the layer after, on another device, are made meanwhile
+    # Of the next layer too, where that is on another device or a mixer stands between.
+    twice = fused or placement.devices > 1 or geometry.state_space.inner
     embedding = launch.values_bytes(geometry.embedding_length)
     return max(
         body + (largest if dequantized else 0),

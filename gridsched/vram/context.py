@@ -112,8 +112,7 @@ _NEVER_FLASH_ATTN = ("grok",)  # the engine turns it off before anything is laid
 _NOT_BESIDE_A_HOST_CACHE = frozenset(
     ("falcon-h1", "granitehybrid", "plamo2", "lfm2", "jamba", "nemotron_h", "nemotron_h_moe")
 )
-"""Hybrids whose attention ends on another device than its layer where the cache is on the host, so that `auto` is off.
-The first four as the engine accounts for them, the others by their kinship."""
+"""Hybrids whose attention ends on another device than its layer where the cache is on the host: `auto` is off there."""
 FLASH_ATTN_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
 """Lengths of a head for which CUDA has a kernel where K and V are equally long (ggml-cuda/fattn)."""
 
@@ -139,7 +138,9 @@ def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     total = len(geometry.layers)
     on_host = 0 if flags.gpu_layers is None else total + 1 - min(flags.gpu_layers, total + 1)
     layers = geometry.layers[on_host : geometry.blocks]
-    if layers and geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not flags.kv_offload:
+    granite_of_experts = geometry.architecture == "granitehybrid" and geometry.experts.count
+    apart = geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not granite_of_experts
+    if layers and apart and not flags.kv_offload:
         return True
     border = geometry.layers[on_host - 1 : on_host] if on_host else ()
     if geometry.architecture == "lfm2" and any(layer.cache_source is not None for layer in border):
