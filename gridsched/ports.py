@@ -212,9 +212,9 @@ class Catalog(Protocol):
     def launch(self, model: ModelName, option: LaunchOption) -> Launch:
         """What to start for an option of a model's ladder. Raises KeyError for a model that is not there."""
 
-    def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """The largest context at the model's slots and the most slots that those bytes carry, and what to change so
-        that the model fits into them."""
+        that the model fits into them. Long arithmetic is done in a thread; cancelled, nobody waits for its end."""
 
 
 # --- the engine -------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import trio
+
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.job import Quality
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
@@ -123,9 +125,10 @@ class SimulatedCatalog:
         sim = self._sims[model]
         return Launch(model=model, path=_path(sim), option=option, capabilities=sim.capabilities)
 
-    def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """The most context at the model's slots; the cache grows with the context and not with the slots, so as many
         slots fit as are asked for wherever the full context does."""
+        await trio.lowlevel.checkpoint()
         sim = self._sims[model]
         rest = sim.total_bytes - sim.kv_bytes
         room = max(usable_bytes.values(), default=0) - rest

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import trio
+
 from gridsched.app import Machine, describe
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
@@ -41,7 +43,7 @@ def verdict(model: CatalogModel, catalog: Catalog, devices: Sequence[DeviceInfo]
         least = min(model.spec.options, key=lambda one: sum(need for _, need in one.need_bytes))
         need = sum(need for _, need in least.need_bytes)
         usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
-        advice = "".join(f"; {told}" for told in catalog.largest_fit(model.name, usable).suggestions)
+        advice = "".join(f"; {told}" for told in trio.run(catalog.largest_fit, model.name, usable).suggestions)
         return f"too big: needs {size(need)} at {least.ctx_size} tokens, more than any device has for it{advice}"
     need = sum(need for _, need in option.need_bytes)
     source = "measured" if option.measured_bytes else "estimated"

@@ -7,7 +7,10 @@ it was built with. A change of files, devices or settings makes a new catalog.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import trio
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import LaunchOption, ModelSpec
@@ -60,6 +63,7 @@ class ModelCatalog:
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
+        self._one_search = trio.CapacityLimiter(1)
         for source in library.sources:
             name = ModelName(source.entry.name)
             self._entries[name] = _entry(
@@ -110,13 +114,19 @@ class ModelCatalog:
             env=entry.source.entry.env,
         )
 
-    def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
-        """What those bytes would carry: nothing of an unavailable model. Raises KeyError for one that is not there."""
-        asked = frozenset(usable_bytes.items())
+    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+        """What those bytes would carry: nothing of an unavailable model. Raises KeyError for one that is not there.
+
+        The search takes as long as many steps, so that it has a thread, one at a time. Refusals come in crowds: who
+        asks the same meanwhile, or later, finds what was found, also where the first to ask has gone.
+        """
+        work = partial(self._fit_once, model, frozenset(usable_bytes.items()))
+        return await trio.to_thread.run_sync(work, limiter=self._one_search, abandon_on_cancel=True)
+
+    def _fit_once(self, model: ModelName, usable: frozenset[tuple[DeviceName, int]]) -> LargestFit:
         known = self._fits.get(model)
-        if known is None or known[0] != asked:
-            # Refusals come in crowds, and the search takes as long as a step of a small model.
-            known = self._fits[model] = (asked, self._fit_of(model, usable_bytes))
+        if known is None or known[0] != usable:
+            known = self._fits[model] = (usable, self._fit_of(model, dict(usable)))
         return known[1]
 
     def _fit_of(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:

@@ -20,6 +20,7 @@ from gridsched.core.events import AnswerBegan, GrantReturned, JobAbandoned, JobE
 from gridsched.core.ids import GrantId, InstanceId, JobId
 from gridsched.core.job import Job, Outcome, OutcomeKind
 from gridsched.ports import Post
+from gridsched.runtime.advice import Adviser
 
 CLIENT_LEFT = Outcome(OutcomeKind.CLIENT_GONE, status=499, answered=False)
 
@@ -46,13 +47,15 @@ class Ticket:
         self._called = trio.Event()
 
     async def answer(self) -> Grant | Rejection:
-        """Wait for the job's next grant, which is taken by returning it, or for its rejection, which closes the job."""
+        """Wait for the job's next grant, which is taken by returning it, or for its rejection, which closes the job and
+        is then completed, in the waiting handler's time."""
         await self._called.wait()
         answer = self._answer
         assert answer is not None  # noqa: S101 - set before the event is; for the type checker
-        if isinstance(answer, Grant):
-            self.state = TicketState.TAKEN
-            self._desk.active[answer.instance_id] += 1
+        if isinstance(answer, Rejection):
+            return await self._desk.adviser.complete(self.job.model, answer)
+        self.state = TicketState.TAKEN
+        self._desk.active[answer.instance_id] += 1
         return answer
 
     @contextmanager
@@ -131,9 +134,10 @@ class Ticket:
 class Desk:
     """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots."""
 
-    def __init__(self, post: Post, unsettled: Callable[[Grant], None]) -> None:
+    def __init__(self, post: Post, unsettled: Callable[[Grant], None], adviser: Adviser) -> None:
         self.post = post
         self.unsettled = unsettled
+        self.adviser = adviser
         self.active: Counter[InstanceId] = Counter()
         self._tickets: dict[JobId, Ticket] = {}
         self._last_id = 0
@@ -175,11 +179,6 @@ class Desk:
         """Have a step given up (S11); one whose end has crossed this is left alone."""
         for ticket in self._tickets.values():
             ticket.abort(grant_id)
-
-    def job(self, job_id: JobId) -> Job | None:
-        """The job behind an open ticket."""
-        ticket = self._tickets.get(job_id)
-        return ticket.job if ticket is not None else None
 
     def close(self) -> None:
         """From now on every ticket is born with a rejection (P8)."""

@@ -4,7 +4,6 @@ Owns one task for each process (its whole life, then the proof that its memory i
 abandoned step may still hold. Must never decide: what comes of a command goes back as an event.
 """
 
-from dataclasses import replace
 from typing import assert_never
 
 import trio
@@ -20,15 +19,13 @@ from gridsched.core.commands import (
     KeepMeasurement,
     Log,
     PauseInstance,
-    Rejection,
-    RejectionCode,
     RejectJob,
     ResumeInstance,
     StartInstance,
     StopInstance,
 )
 from gridsched.core.events import Failure, FailureCause, InstanceExited, SlotSettled
-from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.ids import InstanceId
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.engine.stall import StallClocks
 from gridsched.ports import Catalog, DeviceMonitor, Engine, Launch, Post, Store, Upstream, UpstreamFailure
@@ -74,15 +71,11 @@ class Dispatch:
             case GrantStep(grant):
                 self._desk.deliver(grant.job_id, grant)
             case RejectJob(job_id, rejection):
-                job = self._desk.job(job_id)
-                told = self._with_largest_fit(job.model, rejection) if job is not None else rejection
-                self._desk.deliver(job_id, told)
+                self._desk.deliver(job_id, rejection)
             case StartInstance() | StopInstance() | PauseInstance() | ResumeInstance():
                 self._move_process(command)
             case AbortStep(grant_id):
                 self._desk.abort(grant_id)
-            case AnswerRequest(_, Rejection() as rejection):
-                self._wishes.deliver(replace(command, rejection=self._with_largest_fit(None, rejection)))
             case AnswerRequest():
                 self._wishes.deliver(command)
             case KeepMeasurement(_, key, measured):
@@ -175,20 +168,3 @@ class Dispatch:
         except UpstreamFailure:
             return waiting
         return max(0, busy - self._desk.active[instance_id])
-
-    # --- refusals ---------------------------------------------------------------------------------------------------
-
-    def _with_largest_fit(self, asked: ModelName | None, rejection: Rejection) -> Rejection:
-        """L7: a refusal for memory says what would fit. The core knows rungs; the planner knows the whole ladder. Of a
-        family that was asked for the refusal names the model that was looked at."""
-        per_device = rejection.detail.get("per_device")
-        if rejection.code is not RejectionCode.INSUFFICIENT_VRAM or not isinstance(per_device, list):
-            return rejection
-        model = ModelName(str(rejection.detail.get("model", asked)))
-        usable = {DeviceName(row["device"]): int(row["available_bytes"]) for row in per_device}
-        fit = self.catalog.largest_fit(model, usable)
-        detail = {**rejection.detail, "max_ctx_that_fits": fit.ctx_size, "max_parallel_that_fits": fit.parallel}
-        suggestions = detail.get("suggestions")
-        if isinstance(suggestions, list):
-            detail["suggestions"] = [*suggestions, *fit.suggestions]
-        return replace(rejection, detail=detail)

@@ -19,6 +19,7 @@ from gridsched.core.snapshot import Explanation, Jobs, Snapshot
 from gridsched.devices.sampler import Recent, read_first, sample
 from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
 from gridsched.runtime.actor import Actor
+from gridsched.runtime.advice import Adviser
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch
@@ -79,8 +80,9 @@ class Runtime:
         )
         scheduler = Scheduler(policy, check_invariants=check, guarded=True)
         self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed, recorder=recorder)
-        self.desk = Desk(self._actor.post, self.dispatch.settle)
-        self.wishes = Wishes(self._actor.post)
+        adviser = Adviser(parts.catalog)
+        self.desk = Desk(self._actor.post, self.dispatch.settle, adviser)
+        self.wishes = Wishes(self._actor.post, adviser)
         self.draining = False
 
     def post(self, event: Event) -> None:

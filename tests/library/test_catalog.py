@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.job import JobClass, Medium, Quality
@@ -297,7 +299,7 @@ def test_what_cannot_be_planned_is_listed_with_its_reason(tmp_path: Path, chat: 
     assert default.name == "good"
     with pytest.raises(KeyError):
         made.launch(ModelName("gone"), made.models()[-1].spec.options[0])  # type: ignore[union-attr] # "good" has one
-    assert made.largest_fit(ModelName("gone"), {DeviceName("host"): GIB}) == LargestFit(0, 0)
+    assert fit(made, "gone", {DeviceName("host"): GIB}) == LargestFit(0, 0)
 
 
 def test_reasons_and_notes_are_one_printable_line(tmp_path: Path) -> None:
@@ -343,21 +345,51 @@ def test_R7_pins_that_cannot_all_fit_are_a_problem_of_the_configuration(chat: Pa
     assert sentence.endswith(" MiB at the least, 300 MiB to plan with; unpin one, or give it less context")
 
 
+def fit(made: ModelCatalog, name: str, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    """What a catalog finds, asked by somebody who has nothing else to do."""
+    return trio.run(made.largest_fit, ModelName(name), usable_bytes)
+
+
+async def test_S7_a_search_for_what_would_fit_holds_up_nobody_and_serves_a_crowd(chat: Path) -> None:
+    """Others go on while it lasts; all who ask the same have one answer, also where the first to ask has left."""
+    made = catalog(ModelEntry("m", chat, ctx_per_slot=4096, parallel=2))
+    found: list[LargestFit | str] = []
+
+    async def ask() -> None:
+        found.append(await made.largest_fit(ModelName("m"), {DeviceName("host"): GIB // 4}))
+
+    async def other() -> None:
+        await trio.lowlevel.checkpoint()
+        found.append("somebody else")
+
+    async with trio.open_nursery() as leaving:
+        leaving.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        leaving.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(ask)
+        nursery.start_soon(other)
+    assert found[0] == "somebody else"
+    assert len(found) == 21
+    assert all(one is found[1] for one in found[1:])
+
+
 def test_the_largest_fit_grows_with_the_memory(chat: Path) -> None:
     """L7: more bytes carry more context and more slots; too few carry nothing."""
     made = catalog(ModelEntry("m", chat, ctx_per_slot=4096, parallel=2))
-    name, host = ModelName("m"), DeviceName("host")
-    assert made.largest_fit(name, {host: 1 << 20}) == LargestFit(0, 0)
-    some, all_of_it = made.largest_fit(name, {host: GIB // 4}), made.largest_fit(name, {host: 4 * GIB})
+    host = DeviceName("host")
+    assert fit(made, "m", {host: 1 << 20}) == LargestFit(0, 0)
+    some, all_of_it = fit(made, "m", {host: GIB // 4}), fit(made, "m", {host: 4 * GIB})
     assert 0 < some.ctx_size <= all_of_it.ctx_size == 2 * 16384
     assert 2 <= some.parallel <= all_of_it.parallel
     with pytest.raises(KeyError):
-        made.largest_fit(ModelName("none"), {})
+        fit(made, "none", {})
 
 
 def told(made: ModelCatalog, name: str, mib: int) -> tuple[str, ...]:
     """What is suggested for a model with so much host memory."""
-    return made.largest_fit(ModelName(name), {DeviceName("host"): mib * MIB}).suggestions
+    return fit(made, name, {DeviceName("host"): mib * MIB}).suggestions
 
 
 def test_L7_suggestions_name_the_setting_and_are_true(chat: Path) -> None:

@@ -21,7 +21,7 @@ from gridsched.core.events import Event, GrantReturned, JobAbandoned, JobEnded, 
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
-from gridsched.ports import DeviceMonitor
+from gridsched.ports import Catalog, DeviceMonitor
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.desk import Ticket
 from gridsched.runtime.runtime import Limits, Parts, Runtime
@@ -121,10 +121,9 @@ class Inside:
 
     def _delivered(self, job_id: JobId, answer: Grant | Rejection) -> None:
         self.on_answer(job_id)
-        sitting = self.runtime.desk.job(job_id) is not None and not self.closed[job_id]
         if isinstance(answer, Grant):
             self._granted[answer.id] = job_id
-        elif sitting:
+        elif not self.closed[job_id]:
             self.closed[job_id].append("rejected")
         self._deliver(job_id, answer)
 
@@ -233,6 +232,7 @@ async def inside(
     *,
     policy: Policy | None = None,
     monitor: Callable[[DeviceMonitor], DeviceMonitor] = lambda cards: cards,
+    catalog: Callable[[Catalog], Catalog] = lambda models: models,
     cards: Sequence[int] = (16 * GIB,),
     seed: int = 0,
     limits: Limits | None = None,
@@ -241,7 +241,8 @@ async def inside(
     assert trio.lowlevel.current_clock() is clock
     world = build(seed, cards)
     lines: list[tuple[float, Line]] = []
-    parts = Parts(world.catalog, world.engine, world.upstream, monitor(world.monitor), MemoryStore(), StandingClock())
+    shown, read = catalog(world.catalog), monitor(world.monitor)
+    parts = Parts(shown, world.engine, world.upstream, read, MemoryStore(), StandingClock())
     runtime = Runtime(
         parts,
         policy or Policy(),

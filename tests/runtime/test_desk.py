@@ -8,7 +8,9 @@ from gridsched.core.commands import Grant, Rejection, RejectionCode
 from gridsched.core.events import AnswerBegan, Event, GrantReturned, JobAbandoned, JobEnded, JobSubmitted, StepEnded
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
+from gridsched.runtime.advice import Adviser
 from gridsched.runtime.desk import CLIENT_LEFT, Desk
+from sim import build
 
 DONE = Outcome(OutcomeKind.DONE)
 ABORTED = Outcome(OutcomeKind.ABORTED, status=0, answered=False)
@@ -21,7 +23,7 @@ class Office:
     def __init__(self) -> None:
         self.posted: list[Event] = []
         self.unsettled: list[Grant] = []
-        self.desk = Desk(self.posted.append, self.unsettled.append)
+        self.desk = Desk(self.posted.append, self.unsettled.append, Adviser(build().catalog))
 
     def job(self, steps: int = 1) -> Job:
         return Job(self.desk.new_id(), ModelName("m"), JobClass.INTERACTIVE, JobKind.CHAT, steps)

@@ -2,17 +2,16 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import trio
 
-from gridsched.core.commands import Grant, Rejection, RejectionCode, RejectJob
+from gridsched.core.commands import Grant
 from gridsched.core.events import Event, SlotSettled
-from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
-from gridsched.core.job import Job, JobClass, JobKind
+from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent
-from gridsched.ports import LargestFit, UpstreamFailure, UpstreamFailureKind
+from gridsched.ports import UpstreamFailure, UpstreamFailureKind
+from gridsched.runtime.advice import Adviser
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch
 from gridsched.runtime.wishes import Wishes
@@ -65,12 +64,14 @@ class Hall:
             store=MemoryStore(),
             recent=Recent(),
         )
-        self.desk = Desk(self.posted.append, self.dispatch.settle)
+        adviser = Adviser(world.catalog)
+        self.desk = Desk(self.posted.append, self.dispatch.settle, adviser)
+        self.wishes = Wishes(self.posted.append, adviser)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         async with trio.open_nursery() as nursery:
-            self.dispatch.connect(self.desk, Wishes(self.posted.append), self.posted.append, nursery)
+            self.dispatch.connect(self.desk, self.wishes, self.posted.append, nursery)
             yield
             nursery.cancel_scope.cancel()
 
@@ -146,25 +147,3 @@ async def test_an_engine_that_does_not_answer_keeps_its_slots(autojump_clock: tr
         asked = hall.slots.asked
         await trio.sleep(60)
     assert hall.slots.asked == asked
-
-
-@pytest.mark.parametrize(("available", "fits"), [(9 * 2**30, True), (0, False)])
-async def test_L7_a_refusal_says_what_would_fit(available: int, fits: bool) -> None:
-    """The core's arithmetic, and the planner's word on it."""
-    hall = Hall(Slots(0))
-    async with hall.open():
-        job = Job(hall.desk.new_id(), MODEL, JobClass.INTERACTIVE, JobKind.CHAT)
-        with hall.desk.submit(job) as ticket:
-            row = {"device": DeviceName("sim0"), "available_bytes": available}
-            detail = {"per_device": [row], "suggestions": ["Close programs outside"]}
-            refusal = Rejection(RejectionCode.INSUFFICIENT_VRAM, "too big", detail=detail)
-            hall.dispatch.carry_out(RejectJob(job.id, refusal))
-            answer = await ticket.answer()
-    assert isinstance(answer, Rejection)
-    fit = build().catalog.largest_fit(MODEL, {DeviceName("sim0"): available})
-    found = LargestFit(int(str(answer.detail["max_ctx_that_fits"])), int(str(answer.detail["max_parallel_that_fits"])))
-    assert found == replace(fit, suggestions=())
-    assert (fit.ctx_size > 0) is fits
-    suggestions = answer.detail["suggestions"]
-    assert isinstance(suggestions, list)
-    assert any("ctx_size" in one for one in suggestions) is fits

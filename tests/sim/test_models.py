@@ -44,12 +44,12 @@ def test_a_launch_says_what_to_start() -> None:
         catalog.launch(ModelName("nothing"), embedder.spec.options[0])
 
 
-def test_the_largest_fit_follows_the_memory() -> None:
+async def test_the_largest_fit_follows_the_memory() -> None:
     """All of it where there is room, part of the context where there is less, nothing where weights do not fit."""
     catalog, model = build().catalog, ModelName("sim-chat-12b")
-    assert catalog.largest_fit(model, {DeviceName("sim0"): 9 * GIB}).ctx_size == 16384
-    partly = catalog.largest_fit(model, {DeviceName("sim0"): int(7.7 * GIB)})
+    assert (await catalog.largest_fit(model, {DeviceName("sim0"): 9 * GIB})).ctx_size == 16384
+    partly = await catalog.largest_fit(model, {DeviceName("sim0"): int(7.7 * GIB)})
     assert 0 < partly.ctx_size < 16384
     assert partly.parallel == 0
-    assert catalog.largest_fit(model, {DeviceName("sim0"): 7 * GIB}).ctx_size == 0
-    assert catalog.largest_fit(model, {}).ctx_size == 0
+    assert (await catalog.largest_fit(model, {DeviceName("sim0"): 7 * GIB})).ctx_size == 0
+    assert (await catalog.largest_fit(model, {})).ctx_size == 0
