@@ -5,6 +5,7 @@ much as the model that it drafts for. Knows no names of devices, no constants ou
 """
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from gridsched.vram.cache import cache_bytes, state_bytes
 from gridsched.vram.compute import adapters_bytes, compute_bytes, compute_bytes_on_host, pinned_bytes
@@ -12,6 +13,7 @@ from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.placement import adapter_bytes, control_vector_bytes, home, place, weight_bytes
+from gridsched.vram.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,23 @@ def buffers_on_host(
     if flags.control_vectors:
         weights += control_vector_bytes(geometry, alone)[1]
     if flags.repack and flags.maps_file:
-        weights += sum(weight.repacked_bytes for weight in geometry.weights)
+        weights += sum(weight.repacked_bytes for weight in _loaded(geometry)) - unmapped_bytes(geometry, flags)
     _, kv = cache_bytes(geometry, flags, context, alone)
     _, state = state_bytes(geometry, flags, context, alone)
     compute = compute_bytes_on_host(geometry, flags, context)
     return Buffers(weights, kv, state, compute + (adapters_bytes(geometry, context) if adapters else 0))
+
+
+def unmapped_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
+    """What of a file does not stay mapped on the host alone: the engine keeps the range from the first to the last
+    tensor that it uses as it lies there, and those that it lays out anew may stand at an end."""
+    if not flags.repack:
+        return 0
+    loaded = _loaded(geometry)
+    ends = (takewhile(lambda weight: weight.repacked_bytes, ordered) for ordered in (loaded, reversed(loaded)))
+    return sum(weight.host_bytes for end in ends for weight in end)
+
+
+def _loaded(geometry: Geometry) -> list[Weight]:
+    """All but the blocks that only drafting uses."""
+    return [weight for weight in geometry.weights if weight.block is None or weight.block < geometry.blocks]
