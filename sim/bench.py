@@ -1,15 +1,13 @@
 """How fast the core and the header reader are here, with nobody looking on. `python -m sim.bench`.
 
 Owns two workloads for the core: the mixed load that a busy card lives with, and runs full of faults, which plan all the
-time. Runs are recorded first and then replayed in a plain loop. Figures for notes, to be compared on one machine; never
-a test.
+time. Runs are recorded first and then replayed in a plain loop. `header_bench` measures the header reader. Figures
+for notes, to be compared on one machine; never a test.
 """
 
 import gc
 import platform
-import struct
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -22,13 +20,12 @@ from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
-from gridsched.vram.header import scan
 from sim.faults import KINDS
+from sim.header_bench import compare
 from sim.workload import GIB, Client, Scenario, draw
 from sim.world import World
 
 ROUNDS = 5
-VOCABULARY = 262_144
 CARD = DeviceName("gpu0")
 Tape = tuple[Policy, list[tuple[Event, float]]]
 
@@ -85,25 +82,6 @@ def _replay(tapes: list[Tape]) -> float:
     return (perf_counter() - started) / sum(len(heard) for _, heard in tapes)
 
 
-def _header(vocabulary: int) -> bytes:
-    """The head of a model file with a large vocabulary: tokens, scores and types."""
-
-    def text(value: bytes) -> bytes:
-        return struct.pack("<Q", len(value)) + value
-
-    def array(key: bytes, kind: int, items: bytes) -> bytes:
-        return text(key) + struct.pack("<IIQ", 9, kind, vocabulary) + items
-
-    tokens = b"".join(text(b"token%d" % number) for number in range(vocabulary))
-    pairs = (
-        text(b"general.architecture") + struct.pack("<I", 8) + text(b"llama"),
-        array(b"tokenizer.ggml.tokens", 8, tokens),
-        array(b"tokenizer.ggml.scores", 6, bytes(4 * vocabulary)),
-        array(b"tokenizer.ggml.token_type", 5, bytes(4 * vocabulary)),
-    )
-    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs)
-
-
 def _rounds(measure: Callable[[], float]) -> tuple[float, float, float]:
     """Median, least and most of some rounds, without the garbage collector's pauses."""
     gc.collect()
@@ -111,12 +89,6 @@ def _rounds(measure: Callable[[], float]) -> tuple[float, float, float]:
     figures = sorted(measure() for _ in range(ROUNDS))
     gc.enable()
     return figures[ROUNDS // 2], figures[0], figures[-1]
-
-
-def _time_scan(data: bytes) -> float:
-    started = perf_counter()
-    scan(data)
-    return perf_counter() - started
 
 
 def main() -> int:
@@ -128,16 +100,7 @@ def main() -> int:
         events = sum(len(heard) for _, heard in tapes)
         spread = f"{1 / most:,.0f} to {1 / least:,.0f}"
         _say(f"core, {name}: {1 / median:,.0f} events a second ({events:,} events, {ROUNDS} rounds, {spread}; {where})")
-    data = _header(VOCABULARY)
-    median, least, most = _rounds(lambda: _time_scan(data))
-    tracemalloc.start()
-    scan(data)
-    peak = tracemalloc.get_traced_memory()[1] / 2**20
-    tracemalloc.stop()
-    spread = f"{least * 1000:.0f} to {most * 1000:.0f}"
-    _say(
-        f"header with {VOCABULARY:,} tokens: {median * 1000:.0f} ms ({spread}), {peak:.1f} MiB beside the file's bytes"
-    )
+    _say(compare())
     return 0
 
 

@@ -112,7 +112,7 @@ def test_a_data_directory_in_use_names_its_holder(tmp_path: Path) -> None:
         assert first.stop() == 0
 
 
-def test_F1_F4_F5_F11_damaged_files_are_listed_with_their_fault_and_the_others_are_served(tmp_path: Path) -> None:
+def test_F1_F4_F5_F10_F11_F15_damaged_files_are_listed_and_the_others_are_served(tmp_path: Path) -> None:
     """One bad file does not take the server down: each hostile file, link, pipe and folder is in the list with its
     sentence, asking for it is 503, and whatever its name is (F10) it comes back unchanged."""
     models = tmp_path / "models"

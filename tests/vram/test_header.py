@@ -2,6 +2,7 @@
 
 import struct
 import tracemalloc
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from gridsched.vram import header as reader
 from gridsched.vram.header import Header, HeaderError, NeedMore, SkippedArray, scan, scan_file
+from tests.fuzz.mutation import mutated
+from tests.fuzz.property import check
 from tests.support.gguf_header import Tensor, Value, build_header, data_end, entry, strings, tensor_row, text
-from tests.vram.models import MIB, real_headers
+from tests.vram.models import MIB
 
 LLAMA: dict[str, Value] = {"general.architecture": "llama", "llama.block_count": 2, "llama.rope.freq_base": 10000.0}
 TENSORS: list[Tensor] = [("token_embd.weight", [256, 64], "Q8_0"), ("blk.0.attn_q.weight", [256, 256], "Q4_K")]
@@ -351,29 +354,16 @@ def test_any_buffer_will_do() -> None:
     assert len(growing) == len(data) + 4
 
 
-SMALL = build_header({**LLAMA, "tokens": [f"t{i}" for i in range(300)], "few": ["a", "b"]}, TENSORS)
-VICTIMS = st.sampled_from([SMALL, build_header(LLAMA, TENSORS), min(real_headers().values(), key=len)])
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.slow
 @FUZZ
-@given(data=VICTIMS, cut=st.floats(0, 1), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 7)), max_size=8))
-def test_damage_ends_in_a_header_a_request_or_an_error(data: bytes, cut: float, flips: list[tuple[float, int]]) -> None:
-    """Cut anywhere, any bits flipped, with the file's size known or not: never another exception."""
-    damaged = bytearray(data[: int(cut * len(data))] if cut < 0.5 else data)
-    for where, bit in flips:
-        if damaged:
-            damaged[int(where * (len(damaged) - 1))] ^= 1 << bit
-    for file_bytes in (None, len(damaged), len(damaged) + 10**6):
-        end = outcome(bytes(damaged), file_bytes)
-        assert isinstance(end, Header | NeedMore | HeaderError)
-        if isinstance(end, NeedMore):
-            assert end.bytes_needed > len(damaged)
-            assert file_bytes is None or end.bytes_needed <= file_bytes
-        if isinstance(end, HeaderError):
-            assert end.message
-            assert end.offset >= 0
+@given(st.randoms(use_true_random=False))
+def test_damaged_headers_end_in_a_header_a_request_or_an_error(random: Random) -> None:
+    """Fields replaced, moved, cut, repeated, in headers of every real model: never another exception, however they are
+    read, and planning bears what comes out. `make fuzz` tries more of them."""
+    check(mutated(random))
 
 
 @pytest.mark.slow
@@ -382,5 +372,4 @@ def test_damage_ends_in_a_header_a_request_or_an_error(data: bytes, cut: float, 
 def test_noise_after_the_magic_ends_the_same_way(noise: bytes) -> None:
     """Any bytes behind a valid start."""
     for data in (b"GGUF" + noise, b"GGUF\x03\0\0\0" + noise, b"GGUF" + struct.pack("<IQQ", 3, 2, 2) + noise):
-        assert isinstance(outcome(data, len(data)), Header | HeaderError) or len(data) < 24
-        assert isinstance(outcome(data), Header | NeedMore | HeaderError)
+        check(data)
