@@ -20,7 +20,8 @@ from gridsched.core.errors import CoreError
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.nvml import Usable, all_of
-from gridsched.engine.argv import card_names, refused_flags
+from gridsched.engine.argv import refused_flags
+from gridsched.engine.cards import match, unmeasured
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.options import Option, flag_faults, settings_of
@@ -40,6 +41,7 @@ from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
 from gridsched.settings.schema import Settings
 from gridsched.store.measurements import MeasurementStore
+from gridsched.store.pruning import Known
 from gridsched.vram.environment import environment_fault
 from gridsched.vram.flags import FlagError, parse_flags
 
@@ -132,7 +134,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     except NoDevice as error:
         raise StartError(str(error)) from None
     infos = found.monitor.devices()
-    store = MeasurementStore(data_dir.path / "measurements.sqlite3", say)
+    store = MeasurementStore(data_dir.path / "measurements.sqlite3", say, owned=data_dir.holder is None)
     folders = _folders(settings, data_dir, environ, home)
     faults = tuple(launch_faults(settings, engine_found.options))
     refused = {name: f"{_setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
@@ -152,13 +154,16 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
     )
+    cards = frozenset(info.identity for info in infos)
+    store.prune(Known(catalog.fingerprints(), engine_found.info.version, cards))
     told = [settings.told(key, sentence) for _, key, sentence in faults]
     in_the_way = [] if engine_found.info.ok else [engine_found.info.problem, *told, *_unchecked(settings)]
     in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
     in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
     if in_the_way:
         raise StartError("\n".join(in_the_way))
-    notes = [*found.notes, *catalog.notes]
+    listed = engine_found.devices
+    notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
     problems = [*catalog.problems, *told]
     engine = LlamaEngine(
         engine_found,
@@ -174,7 +179,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
 
 def _cards_of(engine: FoundEngine) -> Usable:
     """Which cards an engine can compute on; all of them where there is no engine to ask."""
-    return (lambda cards: card_names(cards, engine.devices)) if engine.info.ok else all_of
+    return (lambda cards: match(cards, engine.devices).backends) if engine.info.ok else all_of
 
 
 def our_flags(settings: Settings) -> Iterator[str]:

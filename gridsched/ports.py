@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from gridsched.core.events import DeviceRead, Event
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.job import JobClass, Medium, Quality
-from gridsched.core.model import DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
+from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
 
 Post = Callable[[Event], None]
 """Puts an event into the actor's inbox: synchronous, never blocks, works inside a cancelled scope."""
@@ -38,6 +38,8 @@ class Backend(Enum):
 
     CUDA = "cuda"
     VULKAN = "vulkan"
+    ROCM = "rocm"
+    METAL = "metal"
     CPU = "cpu"
     SIMULATED = "simulated"
 
@@ -47,7 +49,8 @@ class DeviceInfo:
     """A device as found: `spec` is what the core plans with, the rest tells the engine which one it is.
 
     `index` counts the backend's devices from 0. `uuid` and `pci_bus` are empty for the host. `capability` says what a
-    card can do beside others: ten times its compute capability, 0 where it is not known.
+    card can do beside others: ten times its compute capability, 0 where it is not known. `driver` is its driver's
+    version.
     """
 
     spec: DeviceSpec
@@ -57,6 +60,12 @@ class DeviceInfo:
     uuid: str = ""
     pci_bus: str = ""
     capability: int = 0
+    driver: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The very device, and what it is computed on with."""
+        return f"{self.backend.value}:{self.uuid}"
 
 
 class DeviceMonitor(Protocol):
@@ -181,8 +190,26 @@ class LargestFit:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """What a measurement of a launch is of, in parts that can be read: a key is only a hash of them (L2).
+
+    `fingerprint` is of the files, `flags` all that the launch and the person add, `devices` the very cards
+    (`DeviceInfo.identity`) in the order of the footprint, `drivers` their drivers' versions.
+    """
+
+    model: str
+    architecture: str
+    path: str
+    fingerprint: str
+    flags: str
+    engine_build: str
+    devices: tuple[str, ...]
+    drivers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """Everything the engine needs to start one process."""
+    """Everything the engine needs to start one process. `facts` are None where nothing of it is worth keeping."""
 
     model: ModelName
     path: Path
@@ -191,6 +218,7 @@ class Launch:
     mmproj: Path | None = None
     flags: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    facts: LaunchFacts | None = None
 
 
 class Catalog(Protocol):
@@ -211,6 +239,10 @@ class Catalog(Protocol):
 
     def launch(self, model: ModelName, option: LaunchOption) -> Launch:
         """What to start for an option of a model's ladder. Raises KeyError for a model that is not there."""
+
+    def learn(self, measurements: Mapping[str, "Measurement"]) -> bool:
+        """Plan from now on with what these say of other models' launches, too (L2). Whether anything is planned
+        otherwise than before."""
 
     async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """The largest context at the model's slots and the most slots that those bytes carry, and what to change so
@@ -306,11 +338,22 @@ class Upstream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """What was measured: the launch, its estimate at that time, and what the engine told of its buffers (by device)."""
+
+    facts: LaunchFacts
+    predicted: tuple[DeviceFootprint, ...]
+    allocated: tuple[DeviceFootprint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is kept of a launch option: bytes by device in the order of its footprint, and its load time."""
+    """What is kept of a launch option: bytes by device in the order of its footprint, its load time, and of what those
+    are; an older version has not kept the latter."""
 
     measured_bytes: tuple[int, ...] = ()
     load_seconds: float | None = None
+    account: Account | None = None
 
 
 class Store(Protocol):
@@ -319,8 +362,10 @@ class Store(Protocol):
     def measurements(self) -> Mapping[str, Measurement]:
         """Everything kept, by option key, as read at start."""
 
-    async def keep_measurement(self, option_key: str, measured_bytes: tuple[int, ...]) -> None:
-        """Replace the measurement of an option."""
+    async def keep_measurement(
+        self, option_key: str, measured_bytes: tuple[int, ...], account: Account | None = None
+    ) -> None:
+        """Replace the measurement of an option, and of what it is."""
 
     async def keep_load_time(self, option_key: str, load_seconds: float) -> None:
         """Replace the load time of an option."""

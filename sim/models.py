@@ -14,7 +14,16 @@ import trio
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.job import Quality
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
-from gridsched.ports import Capability, CatalogFamily, CatalogModel, FamilyEntry, LargestFit, Launch
+from gridsched.ports import (
+    Capability,
+    CatalogFamily,
+    CatalogModel,
+    FamilyEntry,
+    LargestFit,
+    Launch,
+    LaunchFacts,
+    Measurement,
+)
 from sim.gpu import GIB
 
 DISK_BYTES_PER_SECOND = 1.5e9  # a usual NVMe drive reading one large file
@@ -22,6 +31,7 @@ LOAD_FLOOR_SECONDS = 0.5  # process start, header, warm-up: what even a small mo
 DEFAULT_NAMES = frozenset({"local-model", "default", "auto", "current"})
 CREATED = 1_700_000_000  # a fixed date: simulated models have no file whose time could be read
 COMPUTE_SHARE, OVERHEAD_SHARE = 0.03, 0.02  # of the whole: buffers, and what lies outside them (guesses)
+ARCHITECTURE = "simulated"
 _CHAT = frozenset({Capability.CHAT, Capability.COMPLETION})
 _SEEING = _CHAT | {Capability.VISION}
 _EMBEDDING = frozenset({Capability.EMBEDDING})
@@ -123,7 +133,21 @@ class SimulatedCatalog:
     def launch(self, model: ModelName, option: LaunchOption) -> Launch:
         """What to start. Raises KeyError for a model that is not there."""
         sim = self._sims[model]
-        return Launch(model=model, path=_path(sim), option=option, capabilities=sim.capabilities)
+        facts = LaunchFacts(
+            model=str(model),
+            architecture=ARCHITECTURE,
+            path=str(_path(sim)),
+            fingerprint=option.key,
+            flags="",
+            engine_build="sim",
+            devices=tuple(map(str, option.devices)),
+            drivers=("",) * len(option.devices),
+        )
+        return Launch(model=model, path=_path(sim), option=option, capabilities=sim.capabilities, facts=facts)
+
+    def learn(self, measurements: Mapping[str, Measurement]) -> bool:  # noqa: ARG002 - a simulated card has no overhead
+        """Nothing: what is simulated is known."""
+        return False
 
     async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """The most context at the model's slots; the cache grows with the context and not with the slots, so as many
@@ -149,7 +173,7 @@ def _catalog_model(sim: SimModel, devices: Sequence[DeviceName]) -> CatalogModel
         aliases=sim.aliases,
         capabilities=sim.capabilities,
         default_class=None,
-        architecture="simulated",
+        architecture=ARCHITECTURE,
         size_bytes=sim.total_bytes - sim.kv_bytes,
         created=CREATED,
         ctx_train=sim.ctx_size * 2,

@@ -19,6 +19,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 
 from gridsched.api.exchange import joined
 from gridsched.api.health import deep, health
+from gridsched.api.inventory import inventory
 from gridsched.api.jobs import jobs, one_job
 from gridsched.api.origin import foreign
 from gridsched.api.problems import (
@@ -96,6 +97,10 @@ def _add_routes(app: QuartTrio, house: House) -> None:
     @app.get("/api/status")
     async def get_status() -> Response:
         return _json(status(house))
+
+    @app.get("/api/models")
+    async def get_models() -> Response:
+        return _json(inventory(house))
 
     @app.get("/api/jobs")
     async def get_jobs() -> Response:

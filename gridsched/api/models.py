@@ -46,7 +46,7 @@ def describe_family(family: CatalogFamily, snapshot: Snapshot) -> Mapping[str, o
     if not named:
         facts: dict[str, object] = {"state": "unavailable", "fits": "never", "capabilities": [], "aliases": []}
         return _listed(family.name, 0, facts | {"variants": {}})
-    nearest = min(named, key=lambda model: _STATE_WORDS.index(_state_of(model, snapshot)))
+    nearest = min(named, key=lambda model: _STATE_WORDS.index(state_of(model, snapshot)))
     best = family.best or named[0]
     facts = dict(_facts(nearest, snapshot))
     facts["capabilities"] = _capabilities(best)
@@ -98,7 +98,8 @@ def best_instance(instances: Iterable[InstanceView], model: CatalogModel) -> Ins
     return min(living, key=lambda view: order.index(view.state), default=None)
 
 
-def _state_of(model: CatalogModel, snapshot: Snapshot) -> str:
+def state_of(model: CatalogModel, snapshot: Snapshot) -> str:
+    """The public word for how a model stands."""
     return _state(model, best_instance(snapshot.instances, model), snapshot)
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "replay": "run what serve --record wrote through the scheduler again, and compare",
     "events": "the decision log of a running server",
+    "models": "the models of a running server, what they take, and how far off the estimates were",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",
     "simulate": "what if: the same workload on another card or under another policy, in virtual time",

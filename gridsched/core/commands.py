@@ -9,7 +9,7 @@ from enum import Enum
 
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import JobClass, JobKind
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.record import record
 
 
@@ -126,11 +126,17 @@ class ArmTimer:
 
 @dataclass(frozen=True, slots=True)
 class KeepMeasurement:
-    """Keep on disk what a launch really takes, by device in the order of its footprint (L2)."""
+    """Keep on disk what a launch really takes, by device in the order of its footprint (L2).
+
+    `option` and `allocated` are what it was measured of: the launch with its estimate, and what the engine says of its
+    buffers. No bytes: what was measured before is not believed any more (L6a).
+    """
 
     model: ModelName
     option_key: str
     measured_bytes: tuple[int, ...]
+    option: LaunchOption | None = field(default=None, compare=False)
+    allocated: tuple[DeviceFootprint, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,7 @@ class LogEvent(Enum):
     REJECT = "reject"
     LOAD = "load"
     READY = "ready"
+    MEASURE = "measure"
     DRAIN = "drain"
     STOP = "stop"
     RELEASED = "released"

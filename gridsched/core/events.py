@@ -8,7 +8,7 @@ from enum import Enum
 
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import Job, Outcome
-from gridsched.core.model import DeviceSpec, FamilySpec, ModelSpec
+from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.record import record
 
@@ -107,9 +107,11 @@ class SlotSettled:
 
 @dataclass(frozen=True, slots=True)
 class InstanceReady:
-    """The process answered its health check and served a probe (P6)."""
+    """The process answered its health check and served a probe (P6). `allocated` is what the engine says itself of its
+    buffers on the devices of the launch, without what lies outside of them; empty where it says nothing."""
 
     instance_id: InstanceId
+    allocated: tuple[DeviceFootprint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

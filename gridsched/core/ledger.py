@@ -61,6 +61,7 @@ class Reservation:
     first measurement.
 
     `held_bytes` is the last reading, None where it could not be read; `settled_at` is when its launch was over.
+    `doubted`: that a reading was no measurement has been told.
     """
 
     estimate_bytes: int
@@ -71,6 +72,7 @@ class Reservation:
     settled_at: float = inf
     going: bool = False
     lost: bool = False
+    doubted: bool = False
 
     @property
     def overgrown(self) -> bool:
@@ -366,6 +368,20 @@ class Ledger:
         self.measured[option.key] = tuple(figures)
         self.forget_shortage(option)
         return self.measured[option.key]
+
+    def refusal(self, instance_id: InstanceId, option: LaunchOption, read: DeviceName) -> str | None:
+        """L2: why the last reading of a device does not measure an instance that has served, told once for each."""
+        book = self.books.get(read)
+        item = book.reservations.get(instance_id) if book is not None else None
+        if item is None or item.measured or item.doubted or read not in option.devices:
+            return None
+        item.doubted = True
+        if item.held_bytes is None:
+            return "the device gives no figure for this process; the estimate stands"
+        return (
+            f"{item.held_bytes} bytes are read, under a quarter of the {item.estimate_bytes} that were estimated: of"
+            " something half loaded, or of the wrong process; the estimate stands"
+        )
 
     # --- what failures teach ------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ A stop is refused here while a step is in flight (INV-1), whoever asks, but for 
 
 from math import inf
 
-from gridsched.core import admission, errands, pause, pins, thrash, waiting, yielding
+from gridsched.core import admission, errands, measuring, pause, pins, thrash, waiting, yielding
 from gridsched.core.commands import (
     AnswerRequest,
     KeepLoadTime,
@@ -333,9 +333,7 @@ def device_read(state: State, event: DeviceRead) -> None:
         instance = state.instances[instance_id]
         if not instance.served or instance.exited:
             continue
-        measured = state.ledger.measure(instance_id, instance.option, event.device)
-        if measured is not None:
-            state.out.append(KeepMeasurement(instance.model.spec.name, instance.option.key, measured))
+        measuring.measure(state, instance, event.device)
     if book.pressure or state.pressed:
         state.replan_due = True
     elif state.unplaced or state.groups or state.movable:

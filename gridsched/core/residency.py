@@ -12,7 +12,7 @@ from gridsched.core.events import Failure
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName, RequestId
 from gridsched.core.instance import InstanceState
 from gridsched.core.ledger import Needs
-from gridsched.core.model import LaunchOption, ModelSpec, Tier
+from gridsched.core.model import DeviceFootprint, LaunchOption, ModelSpec, Tier
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.pace import Pace
 from gridsched.core.placement import Errand, Obstacle, Plan, Want
@@ -62,6 +62,7 @@ class Instance:
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
     `drain_until` is when its drain should be over (A6), `movable_from` from when it may be moved, busy or not (R9).
     `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
+    `allocated` is what its engine says of its buffers (L2).
     """
 
     id: InstanceId
@@ -96,6 +97,7 @@ class Instance:
     paused: bool = False
     paused_at: float = -inf
     awake_until: float = -inf
+    allocated: tuple[DeviceFootprint, ...] = ()
     devices: tuple[DeviceName, ...] = field(init=False)
     device: DeviceName | None = field(init=False)
     parallel: int = field(init=False)

@@ -453,6 +453,7 @@ class Scheduler:
 
     def _instance_ready(self, event: InstanceReady) -> None:
         instance = self._instance(event.instance_id)
+        instance.allocated = event.allocated
         self._lawfully(lifecycle.became_ready, instance)
         if instance.model.successor is instance:
             rebalance.arrived(self._state, instance)

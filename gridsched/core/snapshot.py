@@ -44,7 +44,7 @@ class DeviceView:
 @dataclass(frozen=True, slots=True)
 class InstanceView:
     """One process, or one that is being started or stopped. Times are the actor's clock, in seconds. `paused`: it
-    stands still while people chat (S10)."""
+    stands still while people chat (S10). `option_key` is of the launch that it is (L2)."""
 
     id: InstanceId
     model: ModelName
@@ -59,6 +59,7 @@ class InstanceView:
     since_seconds: float
     last_used_seconds: float
     paused: bool = False
+    option_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,6 +272,7 @@ def _instance(state: State, instance: Instance, now: float) -> InstanceView:
         since_seconds=instance.since,
         last_used_seconds=instance.last_used_at,
         paused=instance.paused,
+        option_key=option.key,
     )
 
 

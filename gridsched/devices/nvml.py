@@ -10,7 +10,7 @@ so that the driver's share (300-500 MB) never looks like a program of somebody e
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,8 +38,8 @@ _PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-
 
 Handle = Any  # pynvml ships no types
 Trees = Callable[[Collection[int]], Mapping[int, frozenset[int]]]
-Usable = Callable[[Sequence[DeviceInfo]], Collection[DeviceName]]
-"""Those of some cards that the engine can compute on."""
+Usable = Callable[[Sequence[DeviceInfo]], Mapping[DeviceName, Backend]]
+"""Those of some cards that the engine can compute on, and what with."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,11 +61,12 @@ class _Card:
     label: str
     total_bytes: int
     capability: int
+    driver: str
 
 
-def all_of(cards: Sequence[DeviceInfo]) -> Collection[DeviceName]:
+def all_of(cards: Sequence[DeviceInfo]) -> Mapping[DeviceName, Backend]:
     """Every card can be computed on, as far as is known."""
-    return [card.spec.name for card in cards]
+    return {card.spec.name: card.backend for card in cards}
 
 
 def find_cards(headroom: Headroom, ignore: Sequence[str] = (), usable: Usable = all_of) -> Cards:
@@ -92,9 +93,9 @@ def find_cards(headroom: Headroom, ignore: Sequence[str] = (), usable: Usable = 
             notes.append(f"{info.spec.name} ({info.label}) does not tell how much memory it has: not used.")
         else:
             taken.append(info)
-    names = usable(tuple(taken))
-    notes += [f"{info.spec.name} ({info.label}) {NOT_LISTED}" for info in taken if info.spec.name not in names]
-    taken = [info for info in taken if info.spec.name in names]
+    backends = usable(tuple(taken))
+    notes += [f"{info.spec.name} ({info.label}) {NOT_LISTED}" for info in taken if info.spec.name not in backends]
+    taken = [replace(info, backend=backends[info.spec.name]) for info in taken if info.spec.name in backends]
     if not taken:
         _close()
         return Cards(None, tuple(notes))
@@ -226,6 +227,7 @@ def _describe(handle: Handle) -> _Card:
         label=_text(pynvml.nvmlDeviceGetName(handle)),
         total_bytes=total_bytes,
         capability=_capability(handle),
+        driver=_driver(),
     )
 
 
@@ -238,12 +240,20 @@ def _capability(handle: Handle) -> int:
     return 10 * int(major) + int(minor)
 
 
+def _driver() -> str:
+    """The driver's version; what a process takes beside its buffers depends on it."""
+    try:
+        return _text(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return ""
+
+
 def _numbered(cards: list[_Card], headroom: Headroom) -> Iterator[DeviceInfo]:
     for index, card in enumerate(sorted(cards, key=lambda card: card.pci)):
         spec = DeviceSpec(DeviceName(f"gpu{index}"), card.total_bytes, headroom.of(card.total_bytes))
         domain, bus, device = card.pci
         pci_bus = f"{domain:04x}:{bus:02x}:{device:02x}.0"
-        yield DeviceInfo(spec, card.label, Backend.CUDA, index, card.uuid, pci_bus, card.capability)
+        yield DeviceInfo(spec, card.label, Backend.CUDA, index, card.uuid, pci_bus, card.capability, card.driver)
 
 
 def _text(value: str | bytes) -> str:

@@ -4,7 +4,6 @@ Whatever the plan has decided is said explicitly, so that nothing is left for th
 placement, and its own fitting switched off (L7: never a silent spill).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,20 +38,13 @@ _LAYERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class EngineDevice:
-    """A card as the engine lists it: the name that it wants to hear, and what it calls the card."""
-
-    name: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
 class Build:
     """What of an engine decides about its command line. `card_names` are its own names for the cards it can use."""
 
     path: Path
     known_flags: frozenset[str]
     card_names: Mapping[DeviceName, str]
+    log_level: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +53,6 @@ class Spawn:
 
     socket: Path
     tag: str
-
-
-def card_names(devices: Sequence[DeviceInfo], listed: Sequence[EngineDevice]) -> dict[DeviceName, str]:
-    """The engine's names for our cards; one that it cannot use has none.
-
-    The driver and the engine may count differently, and the engine may see cards that we leave alone, so cards are
-    matched by what both call them: the second of two equal cards here is the second of them there. Where their words
-    differ but their number is the same, the order decides.
-    """
-    cards = [device for device in devices if device.backend is not Backend.CPU]
-    names: dict[DeviceName, str] = {}
-    seen: Counter[str] = Counter()
-    for order, card in enumerate(cards):
-        equals = [device.name for device in listed if device.label.casefold() == card.label.casefold()]
-        if seen[card.label] < len(equals):
-            names[card.spec.name] = equals[seen[card.label]]
-        elif not equals and len(listed) == len(cards):
-            names[card.spec.name] = listed[order].name
-        seen[card.label] += 1
-    return names
 
 
 def refused_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -110,6 +82,8 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
     for flag, values in optional.items():
         if flag in build.known_flags:
             argv += [flag, *values]
+    if build.log_level:
+        argv += ["--verbosity", build.log_level]
     if Capability.EMBEDDING in launch.capabilities:
         argv.append("--embeddings")
     if Capability.RERANK in launch.capabilities:

@@ -37,6 +37,11 @@ except OSError as error:
     print(f"cannot execute {sys.argv[2]}: {error.strerror}", flush=True)
     os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 """
+CATCH_UP_SECONDS = 0.001
+"""How long the reading thread is left alone with what it has not taken in yet: microseconds of work."""
+
+LONGEST_CATCH_UP_SECONDS = 1.0
+
 CANNOT_EXECUTE = frozenset((126, 127))
 PARENT_WAS_GONE = 125
 
@@ -128,6 +133,13 @@ class Child:
     def tail(self) -> tuple[str, ...]:
         """The last lines it printed."""
         return self._output.tail()
+
+    async def accounts(self) -> tuple[str, ...]:
+        """The lines about memory that it has printed until now; of one that prints without end, those read by then."""
+        with trio.move_on_after(LONGEST_CATCH_UP_SECONDS):
+            while not self._output.caught_up():  # noqa: ASYNC110 - a thread reads, and wakes nobody
+                await trio.sleep(CATCH_UP_SECONDS)
+        return self._output.accounts()
 
     async def wait(self) -> None:
         """Return when the process has ended; it is not reaped. For one task at a time."""

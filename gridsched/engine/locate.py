@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from gridsched.engine.argv import EngineDevice, clean_env
+from gridsched.engine.accounting import level_in
+from gridsched.engine.argv import clean_env
+from gridsched.engine.cards import EngineDevice
 from gridsched.engine.options import Option, read_options
 from gridsched.ports import EngineInfo
 
@@ -42,13 +44,14 @@ class FoundEngine:
     """An engine, or why there is none (`info.ok` False).
 
     `env` is what its libraries need; `options` are the flags that its own help lists, by every name; `devices` the
-    cards that it can use.
+    cards that it can use, and `log_level` the one at which it tells of its memory, "" for as it is.
     """
 
     info: EngineInfo
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Option] = field(default_factory=dict)
     devices: tuple[EngineDevice, ...] = ()
+    log_level: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +135,16 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
     env = {**clean_env(environ), **candidate.env}
     try:
         version = _run(candidate.path, "--version", env)
-        options = read_options(_run(candidate.path, "--help", env))
+        help_text = _run(candidate.path, "--help", env)
         devices = _devices(_run(candidate.path, "--list-devices", env))
     except (OSError, subprocess.SubprocessError) as error:
         return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
+    options = read_options(help_text)
     if not options:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
     backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
     info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
-    return FoundEngine(info, candidate.env, options, devices)
+    return FoundEngine(info, candidate.env, options, devices, level_in(help_text))
 
 
 def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
@@ -164,8 +168,8 @@ def _version(text: str) -> str:
 
 def _devices(text: str) -> tuple[EngineDevice, ...]:
     """Lines such as `  CUDA0: NVIDIA GeForce RTX 3090 (24576 MiB, 24000 MiB free)`."""
-    found = re.findall(r"^\s+([A-Za-z]+\d+):\s*(.*?)\s*(?:\([^()]*MiB[^()]*\))?\s*$", text, re.MULTILINE)
-    return tuple(EngineDevice(name, label) for name, label in found)
+    found = re.findall(r"^\s+([A-Za-z]+\d+):\s*(.*?)\s*(?:\((?:(\d+) MiB)?[^()]*MiB[^()]*\))?\s*$", text, re.MULTILINE)
+    return tuple(EngineDevice(name, label, int(mib or 0) << 20) for name, label, mib in found)
 
 
 def _why(error: Exception) -> str:

@@ -2,15 +2,20 @@
 
 A plain thread for each process does all of it, so that neither a slow disk nor a flood of output can hold up the loop,
 and a process can never block because nobody reads (its pipe holds 64 KiB). Must never parse lines for meaning: ready is
-what the engine answers, not what it prints.
+what the engine answers, not what it prints. Lines that `accounting` is interested in are set aside for it.
 """
 
 import contextlib
+import fcntl
 import os
 import select
+import struct
+import termios
 import threading
 from collections import deque
 from pathlib import Path
+
+from gridsched.engine.accounting import MOST_LINES, is_of_interest
 
 MAX_LINE_BYTES = 8 * 1024
 TAIL_LINES = 100
@@ -88,6 +93,8 @@ class OutputReader:
         self._pipe_fd = pipe_fd
         self._log = log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._accounts: list[str] = []
+        self._reading = False
         self._splitter = LineSplitter()
         self._exited_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         os.set_blocking(pipe_fd, False)
@@ -97,6 +104,21 @@ class OutputReader:
     def tail(self) -> tuple[str, ...]:
         """The last lines, oldest first."""
         return tuple(self._tail.copy())
+
+    def accounts(self) -> tuple[str, ...]:
+        """The first lines about memory, oldest first."""
+        return tuple(self._accounts)
+
+    def caught_up(self) -> bool:
+        """Whether everything printed until now has been taken in."""
+        if not self._thread.is_alive():
+            return True
+        try:
+            # The pipe is asked first: the thread says that it reads before it does.
+            unread = fcntl.ioctl(self._pipe_fd, termios.FIONREAD, bytes(4))
+        except OSError:
+            return True  # the thread has just ended
+        return struct.unpack("i", unread) == (0,) and not self._reading
 
     def finish(self) -> None:
         """The process is gone: read what still lies in the pipe, then end. Blocks for a moment; returns when done.
@@ -122,11 +144,14 @@ class OutputReader:
 
     def _read(self) -> bytes | None:
         """What was read and kept: None when there is nothing now, b"" at the pipe's end."""
+        self._reading = True
         try:
             data = os.read(self._pipe_fd, READ_BYTES)
+            self._keep(self._splitter.feed(data))
         except BlockingIOError:
             return None
-        self._keep(self._splitter.feed(data))
+        finally:
+            self._reading = False
         return data
 
     def _keep(self, lines: list[bytes]) -> None:
@@ -134,4 +159,7 @@ class OutputReader:
             return
         text = b"\n".join(lines).decode("utf-8", "replace").replace("\r", "")
         self._tail.extend(line[:TAIL_LINE_CHARS] for line in text.rsplit("\n", TAIL_LINES)[-TAIL_LINES:])
+        if len(self._accounts) < MOST_LINES and is_of_interest(text):
+            self._accounts += filter(is_of_interest, text.split("\n"))
+            del self._accounts[MOST_LINES:]
         self._log.append(text + "\n")

@@ -20,16 +20,18 @@ import trio
 
 from gridsched.core.events import Failure, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
+from gridsched.core.model import DeviceFootprint
+from gridsched.engine.accounting import allocations, misplaced
 from gridsched.engine.argv import (
     Build,
     Spawn,
     build_argv,
     build_env,
-    card_names,
     devices_of,
     names_in_launch,
     refused_flags,
 )
+from gridsched.engine.cards import match
 from gridsched.engine.causes import cause_in, failure_of, meaningful
 from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
@@ -78,8 +80,8 @@ class LlamaEngine:
     ) -> None:
         self._found = found
         self._devices = {device.spec.name: device for device in devices}
-        names = card_names(tuple(self._devices.values()), found.devices)
-        self._build = Build(Path(found.info.path), frozenset(found.options), names)
+        names = match(self._devices.values(), found.devices).names
+        self._build = Build(Path(found.info.path), frozenset(found.options), names, found.log_level)
         self._run_dir = run_dir
         self._log_dir = log_dir
         self._startup_timeout_seconds = startup_timeout_seconds
@@ -169,7 +171,7 @@ class LlamaEngine:
             life.failure = Failure(FailureCause.BAD_FLAGS, f"no process can be started: {error}")
             return
         try:
-            await self._serve(life, child, self._expected(launch, tag, life.socket), instance_id, post)
+            await self._serve(life, child, self._expected(launch, tag, life.socket), launch, instance_id, post)
         finally:
             told, cancelled = life.stop_asked.is_set(), not child.exited
             returncode = await child.end(self._stop_grace_seconds)
@@ -199,22 +201,26 @@ class LlamaEngine:
             return Failure(FailureCause.BAD_FLAGS, str(error))
         return None
 
-    async def _serve(self, life: _Life, child: Child, expected: Expected, instance_id: InstanceId, post: Post) -> None:
+    async def _serve(
+        self, life: _Life, child: Child, expected: Expected, launch: Launch, instance_id: InstanceId, post: Post
+    ) -> None:
         """Until the process exits: make it ready, and end it when told to."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._make_ready, life, child, expected, instance_id, post)
+            nursery.start_soon(self._make_ready, life, child, expected, launch, instance_id, post)
             nursery.start_soon(self._obey_stop, life, child)
             await child.wait()
             nursery.cancel_scope.cancel()
 
     async def _make_ready(
-        self, life: _Life, child: Child, expected: Expected, instance_id: InstanceId, post: Post
+        self, life: _Life, child: Child, expected: Expected, launch: Launch, instance_id: InstanceId, post: Post
     ) -> None:
         """Post that it is ready, or note why it is not and have it ended."""
         failure: Failure | None = None
+        allocated: tuple[DeviceFootprint, ...] = ()
         try:
             with trio.fail_after(self._startup_timeout_seconds):
                 await wait_ready(expected)
+                allocated = await self._accounted(child, launch)
         except trio.TooSlowError:
             limit = f"the engine was not ready after {self._startup_timeout_seconds:g} s (engine.startup_timeout)"
             failure = Failure(FailureCause.START_TIMEOUT, limit)
@@ -224,10 +230,19 @@ class LlamaEngine:
         if life.stop_asked.is_set():
             return  # one that was told to stop has not failed, and is not ready
         if failure is None:
-            post(InstanceReady(instance_id))
+            post(InstanceReady(instance_id, allocated))
         else:
             life.failure = failure
             life.stop_asked.set()
+
+    async def _accounted(self, child: Child, launch: Launch) -> tuple[DeviceFootprint, ...]:
+        """What it says that it has allocated. Raises NotReady where it computes on another card than was planned."""
+        lines = await child.accounts()
+        devices = devices_of(launch.option, self._devices)
+        names = names_in_launch(devices, self._build.card_names)
+        if (sentence := misplaced(lines, devices, names)) is not None:
+            raise NotReady(sentence, FailureCause.CPU_FALLBACK)
+        return allocations(lines, devices, names)
 
     async def _obey_stop(self, life: _Life, child: Child) -> None:
         await life.stop_asked.wait()

@@ -1,12 +1,12 @@
 """The models there are, as `ports.Catalog`: names, ladders, launches.
 
 Owns the composition of sources, plans and names. Opens no file, reads no device: everything it says follows from what
-it was built with. A change of files, devices or settings makes a new catalog.
+it was built with, and what it was told of measurements since. A change of files, devices or settings makes a new one.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import trio
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import LaunchOption, ModelSpec
+from gridsched.library.measured import loads
 from gridsched.library.names import Named, Names, printable
-from gridsched.library.planning import Defaults, Plan, Unservable, advised, plan
+from gridsched.library.planning import Defaults, Plan, Unservable, advised, files_of, outside, plan
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
 from gridsched.ports import (
@@ -28,6 +29,10 @@ from gridsched.ports import (
     Launch,
     Measurement,
 )
+from gridsched.vram.calibrate import overheads
+
+NEWS_BYTES = 8 << 20
+"""What a process takes beside its buffers differs by some MiB from one start to the next."""
 
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
@@ -39,6 +44,18 @@ class _Entry:
     source: Source
     plan: Plan | None
     model: CatalogModel
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What all models are planned on."""
+
+    devices: tuple[DeviceInfo, ...]
+    measurements: Mapping[str, Measurement]
+    defaults: Defaults
+    engine_build: str
+    outside: Mapping[str, int]
 
 
 class ModelCatalog:
@@ -62,18 +79,21 @@ class ModelCatalog:
         named += [_named(source) for source in library.sources]
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
+        measured_outside = overheads(loads(measurements.values()), engine_build)
+        self._ground = ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside)
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
         self._one_search = trio.CapacityLimiter(1)
         for source in library.sources:
             name = ModelName(source.entry.name)
-            self._entries[name] = _entry(
-                source, words.aliases(name), self._devices, measurements, defaults, engine_build
-            )
+            self._entries[name] = _entry(source, words.aliases(name), ground)
         served = {name: entry.model for name, entry in self._entries.items()}
+        self._configured_families = tuple(families)
         self._families = {ModelName(entry.name): CatalogFamily.of(entry, served) for entry in families}
         default = words.resolve(default_model) if default_model else None
         self._names = Names(named, default or self._first_chat())
-        self.notes = tuple(map(printable, library.notes))
+        self.notes = tuple(
+            map(printable, (*library.notes, *_assumed(self._devices, measured_outside), *self._doubts()))
+        )
         self.problems = tuple(_too_much_pinned(self.models(), self._devices))
         self.faults = tuple(_not_chatting(self.families()))
         if default_model and default is None:
@@ -112,7 +132,46 @@ class ModelCatalog:
             mmproj=entry.source.projector.path if entry.source.projector else None,
             flags=entry.source.entry.flags,
             env=entry.source.entry.env,
+            facts=entry.plan.facts(entry.source, option, self._devices),
         )
+
+    def learn(self, measurements: Mapping[str, Measurement]) -> bool:
+        """Charge every launch what was measured beside the buffers of any (L2), and say whether that changes a charge.
+
+        Keys, shapes and measurements stay. A difference of under `NEWS_BYTES` is not worth planning everything anew.
+        """
+        before, found = self._ground.outside, overheads(loads(measurements.values()), self._ground.engine_build)
+        known = before.keys() == found.keys()
+        if known and all(abs(found[card] - size) < NEWS_BYTES for card, size in before.items()):
+            return False
+        self._ground = ground = replace(self._ground, outside=found)
+        self._fits = {}  # a search that is under way keeps what it finds elsewhere
+        changed = False
+        for name, entry in self._entries.items():
+            if entry.plan is None or entry.model.spec is None:
+                continue
+            planned = entry.plan.with_overhead(found, self._devices)
+            changed = changed or planned.request != entry.plan.request
+            options, _ = planned.measured(ground.measurements, _usable(self._devices))
+            model = replace(entry.model, spec=replace(entry.model.spec, options=options))
+            self._entries[name] = replace(entry, plan=planned, model=model)
+        served = {name: entry.model for name, entry in self._entries.items()}
+        for family in self._configured_families:
+            self._families[ModelName(family.name)] = CatalogFamily.of(family, served)
+        return changed
+
+    def fingerprints(self) -> Mapping[str, frozenset[str]]:
+        """Of the files that are served, by path: what a measurement must be of to be of use."""
+        found: dict[str, set[str]] = {}
+        for entry in self._entries.values():
+            if entry.source.file is not None:
+                found.setdefault(str(entry.source.file.path.absolute()), set()).add(files_of(entry.source))
+        return {path: frozenset(each) for path, each in found.items()}
+
+    def _doubts(self) -> Iterator[str]:
+        for name, entry in self._entries.items():
+            for why in entry.doubts:
+                yield f"{name}: what is kept of a launch is not believed, and its estimate stands: {why}"
 
     async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         """What those bytes would carry: nothing of an unavailable model. Raises KeyError for one that is not there.
@@ -124,9 +183,10 @@ class ModelCatalog:
         return await trio.to_thread.run_sync(work, limiter=self._one_search, abandon_on_cancel=True)
 
     def _fit_once(self, model: ModelName, usable: frozenset[tuple[DeviceName, int]]) -> LargestFit:
-        known = self._fits.get(model)
+        fits = self._fits
+        known = fits.get(model)
         if known is None or known[0] != usable:
-            known = self._fits[model] = (usable, self._fit_of(model, dict(usable)))
+            known = fits[model] = (usable, self._fit_of(model, dict(usable)))
         return known[1]
 
     def _fit_of(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
@@ -165,21 +225,19 @@ def _named(source: Source) -> Named:
     return Named(ModelName(source.entry.name), real_path(path), source.entry.aliases, source.words)
 
 
-def _entry(
-    source: Source,
-    aliases: tuple[str, ...],
-    devices: Sequence[DeviceInfo],
-    measurements: Mapping[str, Measurement],
-    defaults: Defaults,
-    engine_build: str,
-) -> _Entry:
+def _usable(devices: Sequence[DeviceInfo]) -> Mapping[DeviceName, int]:
+    return {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
+
+
+def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground) -> _Entry:
+    devices = ground.devices
     try:
-        planned = plan(source, devices, defaults, engine_build)
+        planned = plan(source, devices, ground.defaults, ground.engine_build, ground.outside)
     except Unservable as error:
         return _Entry(source, None, _model(source, aliases, None, None, printable(str(error))))
-    usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
-    spec = _spec(source, planned.measured(measurements, usable), measurements, defaults)
-    return _Entry(source, planned, _model(source, aliases, planned, spec, None))
+    options, doubts = planned.measured(ground.measurements, _usable(devices))
+    spec = _spec(source, options, ground.measurements, ground.defaults)
+    return _Entry(source, planned, _model(source, aliases, planned, spec, None), doubts)
 
 
 def _model(
@@ -233,6 +291,13 @@ def _too_much_pinned(models: Sequence[CatalogModel], devices: Sequence[DeviceInf
             f"the pinned models do not fit together: {each} MiB at the least, {room_bytes >> 20} MiB to plan with;"
             " unpin one, or give it less context"
         )
+
+
+def _assumed(devices: Sequence[DeviceInfo], measured: Mapping[str, int]) -> Iterator[str]:
+    """Devices of whose kind nobody has measured what a process takes beside its buffers; the first load here does."""
+    for info in devices:
+        if note := outside(info, measured).note:
+            yield f"{info.spec.name}: {note}"
 
 
 def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[tuple[tuple[str, str, str], str]]:

@@ -5,22 +5,26 @@ cannot be planned. Pure: the file has been read before, and nothing is measured 
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName, ModelName
-from gridsched.core.ledger import PLAUSIBLE_PART
 from gridsched.core.model import LaunchOption
+from gridsched.library.measured import card
 from gridsched.library.projectors import projector_capabilities
 from gridsched.library.shards import ModelFile
 from gridsched.library.sources import Source
-from gridsched.ports import Backend, Capability, DeviceInfo, Measurement, ModelEntry
+from gridsched.ports import Backend, Capability, DeviceInfo, LaunchFacts, Measurement, ModelEntry
 from gridsched.vram.advice import Advice, Suggestion
+from gridsched.vram.calibrate import believed
 from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
 from gridsched.vram.geometry import Geometry, GeometryError
 from gridsched.vram.ladder import ladder, takes_cache
 from gridsched.vram.launches import CTX_FLOOR, CTX_TARGET, CacheTypes, LadderRequest
-from gridsched.vram.overhead import overhead
+from gridsched.vram.overhead import Overhead, overhead
+
+NOTHING_MEASURED: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +56,62 @@ class Plan:
 
     def measured(
         self, measurements: Mapping[str, Measurement], usable_bytes: Mapping[DeviceName, int]
-    ) -> tuple[LaunchOption, ...]:
-        """The ladder with what earlier runs measured, as far as it can be believed (L2)."""
-        return tuple(_measured(option, measurements.get(option.key), usable_bytes) for option in self.options)
+    ) -> tuple[tuple[LaunchOption, ...], tuple[str, ...]]:
+        """The ladder with what earlier runs measured, and why some of that is not believed (L2)."""
+        found, refusals = [], []
+        for option in self.options:
+            kept = measurements.get(option.key, Measurement())
+            with_it, refusal = believed(option, kept.measured_bytes, usable_bytes)
+            found.append(with_it)
+            refusals += [refusal] if refusal else []
+        return tuple(found), tuple(refusals)
+
+    def with_overhead(self, overheads: Mapping[str, int], devices: Sequence[DeviceInfo]) -> "Plan":
+        """The same launches under the same keys with another charge beside their buffers. How a split shares the model
+        out stays as it was: it hardly depends on that."""
+        charged = _charges(devices, overheads)
+        options = tuple(
+            replace(
+                option,
+                footprint=tuple(replace(part, overhead_bytes=charged[part.device]) for part in option.footprint),
+            )
+            for option in self.options
+        )
+        request = replace(self.request, overhead_bytes=max(charged.values()), device_overhead_bytes=charged)
+        return replace(self, request=request, options=options)
+
+    def facts(self, source: Source, option: LaunchOption, devices: Sequence[DeviceInfo]) -> LaunchFacts:
+        """What a measurement of an option is of."""
+        words = ("--ctx-size", str(option.ctx_size), "--parallel", str(option.parallel), *option.flags)
+        known = {info.spec.name: info for info in devices}
+        infos = [known[name] for name in option.devices]
+        return LaunchFacts(
+            model=source.entry.name,
+            architecture=self.geometry.architecture,
+            path=str((source.file.path if source.file is not None else source.entry.path).absolute()),
+            fingerprint=files_of(source),
+            flags=shlex.join((*words, *source.entry.flags)),
+            engine_build=self.request.engine_build,
+            devices=tuple(info.identity for info in infos),
+            drivers=tuple(info.driver for info in infos),
+        )
 
     def advice(self, usable_bytes: Mapping[DeviceName, int]) -> Advice:
         """What those bytes would carry."""
         return Advice(self.geometry, self.request, self.devices, usable_bytes)
 
 
-def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engine_build: str) -> Plan:
-    """Plan one model on these devices, which share one backend. Raises Unservable."""
+def plan(
+    source: Source,
+    devices: Sequence[DeviceInfo],
+    defaults: Defaults,
+    engine_build: str,
+    overheads: Mapping[str, int] = NOTHING_MEASURED,
+) -> Plan:
+    """Plan one model on these devices, which share one backend. Raises Unservable.
+
+    `overheads`: what was measured outside of the engine's buffers, by device and driver (`vram.calibrate.overheads`).
+    """
     file, entry = source.file, source.entry
     if file is None or source.problem is not None:
         raise Unservable(source.problem or "there is no file")
@@ -70,11 +119,9 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
         geometry = _geometry(file)
         flags = parse_flags(entry.flags)
         capabilities = entry.capabilities or _capabilities(geometry, flags, source)
-        outside = {
-            info.spec.name: overhead(info.backend.value, info.label, info.spec.total_bytes).bytes for info in devices
-        }
+        charged = _charges(devices, overheads)
         request = LadderRequest(
-            fingerprint=_identity(file, source, devices),
+            fingerprint=_identity(source, devices),
             engine_build=engine_build,
             flags=entry.flags,
             ctx_size=entry.ctx_size,
@@ -87,8 +134,8 @@ def plan(source: Source, devices: Sequence[DeviceInfo], defaults: Defaults, engi
             embeddings=Capability.EMBEDDING in capabilities,
             reranking=Capability.RERANK in capabilities,
             on_host=all(info.backend is Backend.CPU for info in devices),
-            overhead_bytes=max(outside.values()),
-            device_overhead_bytes=outside,
+            overhead_bytes=max(charged.values()),
+            device_overhead_bytes=charged,
             mixed_cache=_mixes_cache_types(devices[0].backend, engine_build),
             device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
             device_ranks={info.spec.name: info.capability for info in devices},
@@ -113,19 +160,6 @@ def advised(model: ModelName, suggestion: Suggestion) -> str:
         return f"Set models.{model}.{suggestion.setting} to {at_most}{suggestion.value}"
     moved = f" ({suggestion.host_bytes / 2**30:.2f} GiB of weights then lie in host memory)"
     return f"Add {suggestion.value} to models.{model}.flags" + (moved if suggestion.host_bytes else "")
-
-
-def _measured(option: LaunchOption, kept: Measurement | None, usable_bytes: Mapping[DeviceName, int]) -> LaunchOption:
-    """An option with what was kept of it. State from disk must not hurt: a record of another number of devices, or of a
-    small part of the estimate, is of something else; one above what can be planned would never be tried again (L6a).
-    """
-    if kept is None or len(kept.measured_bytes) != len(option.footprint):
-        return option
-    pairs = tuple(zip(option.footprint, kept.measured_bytes, strict=True))
-    if any(measured * PLAUSIBLE_PART < part.total_bytes for part, measured in pairs):
-        return option
-    most = (max(usable_bytes.get(part.device, 0), part.total_bytes) for part, _ in pairs)
-    return replace(option, measured_bytes=tuple(map(min, kept.measured_bytes, most)))
 
 
 def _capabilities(geometry: Geometry, flags: LaunchFlags, source: Source) -> frozenset[Capability]:
@@ -157,6 +191,19 @@ def _mixes_cache_types(backend: Backend, engine_build: str) -> bool:
     return found is not None and int(found[1] or found[2]) >= MIXED_CACHE_BUILD
 
 
+def outside(device: DeviceInfo, measured: Mapping[str, int]) -> Overhead:
+    """What a process takes beside its buffers: as measured on this card, else what is known of such cards. On the host
+    what is known stands: how much of a process is resident there is the kernel's choice."""
+    known = measured.get(card(device.identity, device.driver))
+    if known is not None and device.backend is not Backend.CPU:
+        return Overhead(known)
+    return overhead(device.backend.value, device.label, device.spec.total_bytes)
+
+
+def _charges(devices: Sequence[DeviceInfo], measured: Mapping[str, int]) -> Mapping[DeviceName, int]:
+    return {info.spec.name: outside(info, measured).bytes for info in devices}
+
+
 def _geometry(file: ModelFile) -> Geometry:
     try:
         return Geometry.from_header(file.header, file.shards)
@@ -164,11 +211,17 @@ def _geometry(file: ModelFile) -> Geometry:
         raise Unservable(f"{file.path}: {error}") from error
 
 
-def _identity(file: ModelFile, source: Source, devices: Sequence[DeviceInfo]) -> str:
+def files_of(source: Source) -> str:
+    """All files of a model, as long as they do not change."""
+    first = (source.file, source.projector)
+    beside = (each.fingerprint for each in (source.draft, *source.adapters) if each is not None)
+    return "\n".join((*(file.fingerprint if file is not None else "" for file in first), *beside))
+
+
+def _identity(source: Source, devices: Sequence[DeviceInfo]) -> str:
     """What a measurement depends on beside flags and engine: the files, the very cards, the process's environment."""
-    parts = [file.fingerprint, source.projector.fingerprint if source.projector else ""]
-    parts += [beside.fingerprint for beside in (source.draft, *source.adapters) if beside is not None]
-    parts += [f"{info.spec.name}={info.backend.value}:{info.uuid}" for info in devices]
+    parts = [files_of(source)]
+    parts += [f"{info.spec.name}={info.identity}" for info in devices]
     parts += [f"{name}={value}" for name, value in sorted(source.entry.env.items())]
     return "\n".join(parts)
 

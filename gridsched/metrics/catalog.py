@@ -87,6 +87,18 @@ EVICTIONS = Family(
 CHILD_RESTARTS = Family(
     "gridsched_child_restarts_total", Kind.COUNTER, ("model",), "Processes that ended by themselves while they served."
 )
+ESTIMATE_ERROR = Family(
+    "gridsched_estimate_error_ratio",
+    Kind.GAUGE,
+    ("architecture", "component"),
+    "Estimate less measurement of the last measured load, as a part of the measurement; above 0 is too much.",
+)
+MEASUREMENTS_REFUSED = Family(
+    "gridsched_measurements_refused_total",
+    Kind.COUNTER,
+    ("model",),
+    "Processes of which a reading was not believed, so that the estimate stands.",
+)
 DECISION_SECONDS = Family(
     "gridsched_decision_seconds", Kind.HISTOGRAM, (), "Time that the scheduler takes for one event."
 )
@@ -111,6 +123,8 @@ FAMILIES: tuple[Family, ...] = (
     LOAD_SECONDS,
     EVICTIONS,
     CHILD_RESTARTS,
+    ESTIMATE_ERROR,
+    MEASUREMENTS_REFUSED,
     DECISION_SECONDS,
     BUILD_INFO,
 )

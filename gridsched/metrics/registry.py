@@ -7,7 +7,7 @@ Must never slow a request: children are bound once for each set of labels, and n
 
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -16,6 +16,7 @@ from gridsched import __version__
 from gridsched.core.ids import ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
+from gridsched.core.measuring import COMPONENTS
 from gridsched.core.snapshot import Snapshot
 from gridsched.metrics import catalog
 from gridsched.metrics.catalog import DECISION_BUCKETS, REQUEST_BUCKETS, Family
@@ -50,6 +51,10 @@ class Metrics:
         self._load_seconds = self._histogram(catalog.LOAD_SECONDS)
         self._evictions = self._counter(catalog.EVICTIONS)
         self._restarts = self._counter(catalog.CHILD_RESTARTS)
+        self._refused = self._counter(catalog.MEASUREMENTS_REFUSED)
+        error = catalog.ESTIMATE_ERROR
+        self._error = Gauge(error.name, error.help, error.labels, registry=self._registry)
+        self._architectures: dict[str, str] = {}
         self._decisions = self._histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
         self._loading: set[object] = set()
         self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
@@ -59,6 +64,7 @@ class Metrics:
     def watch(self, snapshot: Callable[[], Snapshot], models: Catalog) -> None:
         """Where the gauges are read from. Called once."""
         self._registry.register(SnapshotGauges(snapshot, models))
+        self._architectures = {model.name: model.architecture for model in models.models()}
 
     # --- api.observe.Observer ---------------------------------------------------------------------------------------
 
@@ -88,18 +94,18 @@ class Metrics:
 
     def saw(self, line: Line) -> None:
         """Count what a line of the decision log says. Lines about processes carry the process's number."""
-        model, rule = str(line.get("model", "")), str(line.get("rule", ""))
+        model = str(line.get("model", ""))
         match line["event"]:
             case "dispatch":
-                self._count(self._steps, str(line.get("class", "")), model)
-                if rule == RELIEF_RULE:
-                    self._relief.inc()
+                self._granted(line, model)
             case "load":
                 self._loading.add(line.get("instance"))
             case "ready":
                 self._load_ended(line, model, "ready")
                 if isinstance(seconds := line.get("load_s"), float):
                     self._time(self._load_seconds, seconds, model)
+            case "measure":
+                self._measured(line, model)
             case "exit" if "cause" in line:
                 if not self._load_ended(line, model, str(line["cause"])):
                     self._count(self._restarts, model)
@@ -107,7 +113,25 @@ class Metrics:
                 self._load_ended(line, model, "aborted")
             case "evict":
                 self._load_ended(line, model, "aborted")
-                self._count(self._evictions, model, rule)
+                self._count(self._evictions, model, str(line.get("rule", "")))
+
+    def _granted(self, line: Line, model: str) -> None:
+        self._count(self._steps, str(line.get("class", "")), model)
+        if line.get("rule") == RELIEF_RULE:
+            self._relief.inc()
+
+    def _measured(self, line: Line, model: str) -> None:
+        """How far off an estimate was: of each component that is known on all devices."""
+        errors, measured = line.get("error_bytes"), line.get("measured_bytes")
+        if not isinstance(errors, Mapping) or not isinstance(measured, Mapping):
+            self._count(self._refused, model)
+            return
+        total = sum(measured.values())
+        architecture = self._architectures.get(model, "")
+        for component in COMPONENTS:
+            if total and all(component in found for found in errors.values()):
+                off = sum(found[component] for found in errors.values())
+                self._error.labels(architecture, component).set(off / total)
 
     def _load_ended(self, line: Line, model: str, outcome: str) -> bool:
         """Count the end of a load, if the process of this line was loading."""

@@ -24,17 +24,34 @@ from gridsched.core.commands import (
     StartInstance,
     StopInstance,
 )
-from gridsched.core.events import Failure, FailureCause, InstanceExited, SlotSettled
+from gridsched.core.events import Failure, FailureCause, InstanceExited, ModelsChanged, SlotSettled
 from gridsched.core.ids import InstanceId
+from gridsched.core.model import ModelSpec
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.engine.stall import StallClocks
-from gridsched.ports import Catalog, DeviceMonitor, Engine, Launch, Post, Store, Upstream, UpstreamFailure
+from gridsched.ports import (
+    Account,
+    Catalog,
+    DeviceMonitor,
+    Engine,
+    Launch,
+    LaunchFacts,
+    Post,
+    Store,
+    Upstream,
+    UpstreamFailure,
+)
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.wishes import Wishes
 
 SETTLE_FIRST_SECONDS = 0.02
 SETTLE_LONGEST_SECONDS = 0.5
 """How often a process is asked whether an abandoned step has ended: at once, then less and less often."""
+
+
+def served(catalog: Catalog) -> tuple[ModelSpec, ...]:
+    """What the scheduler is told of the models: those that can be served."""
+    return tuple(model.spec for model in catalog.models() if model.spec is not None)
 
 
 class Dispatch:
@@ -59,6 +76,7 @@ class Dispatch:
         self._recent = recent
         self._settling: dict[InstanceId, list[Grant]] = {}
         self._living: set[InstanceId] = set()
+        self._facts: dict[str, LaunchFacts] = {}
         self._all_gone = trio.Event()
 
     def connect(self, desk: Desk, wishes: Wishes, post: Post, nursery: trio.Nursery) -> None:
@@ -79,7 +97,7 @@ class Dispatch:
             case AnswerRequest():
                 self._wishes.deliver(command)
             case KeepMeasurement(_, key, measured):
-                self._nursery.start_soon(self._store.keep_measurement, key, measured)
+                self._nursery.start_soon(self._keep, key, measured, self._account(command))
             case KeepLoadTime(_, key, seconds):
                 self._nursery.start_soon(self._store.keep_load_time, key, seconds)
             case Log() | ArmTimer():
@@ -117,11 +135,27 @@ class Dispatch:
     def _launch(self, command: StartInstance) -> Launch | None:
         """What to start; None, said to the scheduler, where the configuration has changed meanwhile."""
         try:
-            return self.catalog.launch(command.model, command.option)
+            launch = self.catalog.launch(command.model, command.option)
         except KeyError:
             failure = Failure(FailureCause.MISSING_FILE, f"{command.model} is no longer in the configuration")
             self._post(InstanceExited(command.instance_id, failure))
             return None
+        if launch.facts is not None:
+            self._facts[command.option.key] = launch.facts
+        return launch
+
+    async def _keep(self, key: str, measured: tuple[int, ...], account: Account | None) -> None:
+        """Keep a measurement; where it tells what other models take, too, they are planned anew (L2)."""
+        await self._store.keep_measurement(key, measured, account)
+        if self.catalog.learn(self._store.measurements()):
+            self._post(ModelsChanged(served(self.catalog)))
+
+    def _account(self, command: KeepMeasurement) -> Account | None:
+        """What was measured, where anybody can say it."""
+        facts = self._facts.get(command.option_key)
+        if facts is None or command.option is None:
+            return None
+        return Account(facts, command.option.footprint, command.allocated)
 
     async def end_processes(self) -> None:
         """End every process and wait until all are gone."""

@@ -12,7 +12,7 @@ import trio
 
 from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, ModelsChanged
 from gridsched.core.ids import JobId
-from gridsched.core.model import FamilySpec, ModelSpec
+from gridsched.core.model import FamilySpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, Snapshot
@@ -22,7 +22,7 @@ from gridsched.runtime.actor import Actor
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
-from gridsched.runtime.dispatch import Dispatch
+from gridsched.runtime.dispatch import Dispatch, served
 from gridsched.runtime.tape import Recorder
 from gridsched.runtime.wishes import Wishes
 
@@ -112,7 +112,7 @@ class Runtime:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(DevicesChanged(tuple(info.spec for info in self.parts.monitor.devices())))
             await read_first(self.parts.monitor, self.post)  # what is pinned loads at once (R7)
-            self.post(ModelsChanged(self._specs()))
+            self.post(ModelsChanged(served(self.parts.catalog)))
             if families := self._families():
                 self.post(FamiliesChanged(families))
             async with trio.open_nursery() as inner:
@@ -134,9 +134,6 @@ class Runtime:
                     await self.dispatch.end_processes()
                 inner.cancel_scope.cancel()
             processes.cancel_scope.cancel()
-
-    def _specs(self) -> tuple[ModelSpec, ...]:
-        return tuple(model.spec for model in self.parts.catalog.models() if model.spec is not None)
 
     def _families(self) -> tuple[FamilySpec, ...]:
         """Those of which a model can be served."""

@@ -4,7 +4,7 @@ Must never raise for what the disk does, and never delete what a person might wa
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,13 @@ _PRIMARY_CODE = 0xFF  # SQLite's extended error codes keep the primary one in th
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a file holds: its version, the statement that makes it, and a query that only such a file answers."""
+    """What a file holds: its version, the statements that make it, those that make each earlier version the next, and
+    queries that only such a file answers."""
 
     version: int
-    create: str
-    probe: str
+    create: tuple[str, ...]
+    upgrades: Mapping[int, tuple[str, ...]]
+    probes: tuple[str, ...]
 
 
 def open_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
@@ -64,13 +66,43 @@ def _opened(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
             raise _damaged(str(verdict))
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        if found == 0:
-            connection.executescript(f"BEGIN; {schema.create}; PRAGMA user_version = {schema.version}; COMMIT")
-        connection.execute(schema.probe).close()
+        if statements := _missing(schema, found):
+            connection.executescript(f"BEGIN; {'; '.join(statements)}; PRAGMA user_version = {schema.version}; COMMIT")
+        for probe in schema.probes:
+            connection.execute(probe).close()
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def _missing(schema: Schema, found: object) -> tuple[str, ...]:
+    """What makes a file of this version one of the schema's. It is done as one, so that a killed upgrade never was."""
+    if found == 0:
+        return schema.create
+    versions = range(found, schema.version) if isinstance(found, int) and found > 0 else ()
+    return tuple(statement for version in versions for statement in schema.upgrades[version])
+
+
+def read_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
+    """A connection that reads and never writes, for whoever only visits the data directory: its owner may be writing.
+
+    None where there is nothing of this version to read, which a damaged file is, too: both are their owner's to mend.
+    """
+    if not path.is_file():
+        return None
+    connection = None
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        if _value(connection, "PRAGMA user_version") == schema.version:
+            for probe in schema.probes:
+                connection.execute(probe).close()
+            return connection
+    except sqlite3.Error as error:
+        say(f"cannot read {path} ({error}); going on without")
+    if connection is not None:
+        connection.close()
+    return None
 
 
 def _value(connection: sqlite3.Connection, pragma: str) -> object:

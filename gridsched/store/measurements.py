@@ -9,7 +9,8 @@ last few figures, which are measured again.
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,24 +18,28 @@ from pathlib import Path
 
 import trio
 
-from gridsched.ports import Measurement
-from gridsched.store.database import Say, Schema, open_database
+from gridsched.ports import Account, Measurement
+from gridsched.store import accounts
+from gridsched.store.database import Say, Schema, open_database, read_database
+from gridsched.store.pruning import Known, reason_to_forget
 
 MAX_KEPT = 4096
 """Options that are kept, the newest: every engine build and every flag makes new keys, and nobody says when an old one
 is no longer of use."""
 
-_SCHEMA = Schema(
-    version=1,
-    create="""
+_MEASUREMENT = """
 CREATE TABLE measurement (
     option_key TEXT PRIMARY KEY,
     measured_bytes TEXT NOT NULL,
     load_seconds REAL,
     turn INTEGER NOT NULL
 )
-""",
-    probe="SELECT option_key, measured_bytes, load_seconds, turn FROM measurement LIMIT 0",
+"""
+_SCHEMA = Schema(
+    version=2,
+    create=(_MEASUREMENT, accounts.CREATE),
+    upgrades={1: (accounts.CREATE, accounts.DATE)},
+    probes=("SELECT option_key, measured_bytes, load_seconds, turn FROM measurement LIMIT 0", accounts.PROBE),
 )
 
 LONGEST_LOAD_SECONDS = 24 * 3600.0
@@ -46,29 +51,60 @@ VALUES (?, ?, ?, (SELECT ifnull(max(turn), 0) + 1 FROM measurement))
 """
 
 _FORGET = "DELETE FROM measurement WHERE turn <= (SELECT max(turn) - ? FROM measurement)"
+_FORGET_ONE = "DELETE FROM measurement WHERE option_key = ?"
+_SWEEP = "DELETE FROM account WHERE option_key NOT IN (SELECT option_key FROM measurement)"
 
 
 class MeasurementStore:
     """A `ports.Store` on disk. Opening it blocks; keeping goes through a thread, one write at a time.
 
-    `say` is told, in a sentence each, what a person should know about the file.
+    `say` is told, in a sentence each, what a person should know about the file. `owned` False: another process owns the
+    data directory. The file is read as it is then, and what is kept here stays in memory.
     """
 
-    def __init__(self, path: Path, say: Say) -> None:
+    def __init__(self, path: Path, say: Say, *, owned: bool = True, now: Callable[[], float] = time.time) -> None:
         self._path = path
         self._say = say
-        self._said = False
+        self._now = now
+        self._said = self._full = False
         self._writer = trio.Lock()
-        self._connection = open_database(path, _SCHEMA, say)
-        self._kept = dict(self._read())
+        connection = (open_database if owned else read_database)(path, _SCHEMA, say)
+        self._kept: dict[str, Measurement] = {}
+        self._kept_at: dict[str, float] = {}
+        for key, kept_at, measurement in self._read(connection):
+            self._kept[key] = measurement
+            self._kept_at[key] = kept_at
+        if connection is not None and not owned:
+            connection.close()
+        self._connection = connection if owned else None
 
     def measurements(self) -> Mapping[str, Measurement]:
         """Everything kept, by option key: what the file had at the start, and what was kept since."""
         return dict(self._kept)
 
-    async def keep_measurement(self, option_key: str, measured_bytes: tuple[int, ...]) -> None:
-        """Replace the measurement of an option; an empty one is none."""
-        await self._keep(option_key, replace(self._of(option_key), measured_bytes=measured_bytes))
+    def prune(self, known: Known) -> None:
+        """Forget what is of no more use, and say why. Blocks: to be called before the server serves."""
+        reasons: dict[str, list[str]] = {}
+        for key, measurement in self._kept.items():
+            reason = reason_to_forget(measurement.account, self._kept_at[key], known, self._now())
+            if reason is not None:
+                reasons.setdefault(reason, []).append(key)
+        if self._connection is None or not reasons:
+            return
+        gone = [key for keys in reasons.values() for key in keys]
+        if (error := _forget(self._connection, gone)) is not None:
+            self._say_once(error)
+            return
+        for key in gone:
+            del self._kept[key], self._kept_at[key]
+        for reason, keys in reasons.items():
+            self._say(f"{len(keys)} kept measurement{'s are' if len(keys) > 1 else ' is'} forgotten: {reason}")
+
+    async def keep_measurement(
+        self, option_key: str, measured_bytes: tuple[int, ...], account: Account | None = None
+    ) -> None:
+        """Replace the measurement of an option, and of what it is; an empty one is none."""
+        await self._keep(option_key, replace(self._of(option_key), measured_bytes=measured_bytes, account=account))
 
     async def keep_load_time(self, option_key: str, load_seconds: float) -> None:
         """Replace the load time of an option."""
@@ -86,25 +122,33 @@ class MeasurementStore:
 
     async def _keep(self, option_key: str, measurement: Measurement) -> None:
         self._kept[option_key] = measurement
+        self._kept_at[option_key] = kept_at = self._now()
         async with self._writer:
             if self._connection is not None:
-                write = partial(_write, self._connection, option_key, measurement)
-                error = await trio.to_thread.run_sync(write)
-                if error is not None:
-                    self._say_once(error)
+                write = partial(_write, self._connection, option_key, measurement, kept_at)
+                match await trio.to_thread.run_sync(write):
+                    case sqlite3.Error() as error:
+                        self._say_once(error)
+                    case int(oldest) if oldest and not self._full:
+                        self._full = True
+                        self._say(f"the measurements that were kept first are forgotten: there are over {MAX_KEPT}")
 
-    def _read(self) -> Iterator[tuple[str, Measurement]]:
-        if self._connection is None:
+    def _read(self, connection: sqlite3.Connection | None) -> Iterator[tuple[str, float, Measurement]]:
+        """Key, when it was last used, and what is believed of it, of each option in the file."""
+        if connection is None:
             return
         try:
-            rows = self._connection.execute(
-                "SELECT option_key, measured_bytes, load_seconds FROM measurement"
-            ).fetchall()
+            rows = connection.execute(accounts.READ).fetchall()
         except sqlite3.Error as error:
             self._say_once(error)
             return
-        for option_key, measured_bytes, load_seconds in rows:
-            yield str(option_key), Measurement(_believed_bytes(measured_bytes), _believed_seconds(load_seconds))
+        for option_key, measured_bytes, load_seconds, kept_at, *account in rows:
+            measured = _believed_bytes(measured_bytes)
+            found = accounts.account_of(account)
+            if found is not None and len(found.predicted) != len(measured):
+                found = None
+            when = kept_at if isinstance(kept_at, float) else self._now()
+            yield str(option_key), when, Measurement(measured, _believed_seconds(load_seconds), found)
 
     def _say_once(self, error: sqlite3.Error) -> None:
         if not self._said:
@@ -112,13 +156,28 @@ class MeasurementStore:
             self._say(f"cannot use {self._path} ({error}); what is measured from now on may be forgotten at the end")
 
 
-def _write(connection: sqlite3.Connection, option_key: str, measurement: Measurement) -> sqlite3.Error | None:
-    """One transaction, in a thread; what went wrong."""
+def _write(
+    connection: sqlite3.Connection, option_key: str, measurement: Measurement, kept_at: float
+) -> sqlite3.Error | int:
+    """One transaction, in a thread; what went wrong, or how many of the oldest had to go."""
     row = (option_key, json.dumps(measurement.measured_bytes), measurement.load_seconds)
     try:
         with connection:
             connection.execute(_KEEP, row)
-            connection.execute(_FORGET, (MAX_KEPT,))
+            connection.execute(accounts.KEEP, (option_key, kept_at, *accounts.row_of(measurement.account)))
+            if forgotten := connection.execute(_FORGET, (MAX_KEPT,)).rowcount:
+                connection.execute(_SWEEP)
+    except sqlite3.Error as error:
+        return error
+    return forgotten
+
+
+def _forget(connection: sqlite3.Connection, option_keys: Iterable[str]) -> sqlite3.Error | None:
+    """One transaction; what went wrong."""
+    try:
+        with connection:
+            connection.executemany(_FORGET_ONE, [(key,) for key in option_keys])
+            connection.execute(_SWEEP)
     except sqlite3.Error as error:
         return error
     return None

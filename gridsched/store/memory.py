@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gridsched.ports import Measurement
+from gridsched.ports import Account, Measurement
 
 
 class MemoryStore:
@@ -16,9 +16,12 @@ class MemoryStore:
         """Everything kept, by option key."""
         return dict(self._kept)
 
-    async def keep_measurement(self, option_key: str, measured_bytes: tuple[int, ...]) -> None:
-        """Replace the measurement of an option."""
-        self._kept[option_key] = replace(self._kept.get(option_key, Measurement()), measured_bytes=measured_bytes)
+    async def keep_measurement(
+        self, option_key: str, measured_bytes: tuple[int, ...], account: Account | None = None
+    ) -> None:
+        """Replace the measurement of an option, and of what it is."""
+        known = self._kept.get(option_key, Measurement())
+        self._kept[option_key] = replace(known, measured_bytes=measured_bytes, account=account)
 
     async def keep_load_time(self, option_key: str, load_seconds: float) -> None:
         """Replace the load time of an option."""

@@ -193,7 +193,9 @@ def test_B16_a_card_that_the_engine_does_not_list_is_not_planned(
     listed: tuple[str, ...], used: list[str] | None
 ) -> None:
     """Every load there would fail. Without any that is listed there is no monitor: the host is planned instead."""
-    cards = find_cards(Headroom(), (), lambda found: [info.spec.name for info in found if info.spec.name in listed])
+    cards = find_cards(
+        Headroom(), (), lambda found: {info.spec.name: Backend.VULKAN for info in found if info.spec.name in listed}
+    )
     assert (None if cards.monitor is None else [info.spec.name for info in cards.monitor.devices()]) == used
     assert cards.notes[0].startswith("gpu0 (NVIDIA Small) is not used, because the engine does not list it: name a")
     assert len(cards.notes) == 2 - len(listed)

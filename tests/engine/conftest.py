@@ -103,7 +103,7 @@ class Bench:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.engine.run, ONE, launch, self.post)
                 await self.said.wait()
-                assert self.events == [InstanceReady(ONE)], self.events
+                assert [type(event) for event in self.events] == [InstanceReady], self.events
                 yield
                 self.engine.stop(ONE)
 
@@ -114,9 +114,9 @@ class Bench:
         return self.exit()
 
 
-def make_bench(found: FoundEngine, folder: Path, **limits: float) -> Bench:
+def make_bench(found: FoundEngine, folder: Path, devices: tuple[DeviceInfo, ...] = (HOST,), **limits: float) -> Bench:
     """A bench with its files in `folder`."""
-    engine = LlamaEngine(found, (HOST,), run_dir=folder / "run", log_dir=folder / "logs", **limits)
+    engine = LlamaEngine(found, devices, run_dir=folder / "run", log_dir=folder / "logs", **limits)
     return Bench(engine, SocketUpstream(engine.endpoint), folder / "record.jsonl", folder / "m.gguf")
 
 

@@ -8,11 +8,9 @@ from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.engine.argv import (
     Build,
-    EngineDevice,
     Spawn,
     build_argv,
     build_env,
-    card_names,
     devices_of,
     refused_flags,
 )
@@ -20,7 +18,16 @@ from gridsched.ports import Backend, Capability, DeviceInfo, Launch
 
 SPAWN = Spawn(Path("/run/x.sock"), "tag-1")
 LATE_FLAGS = frozenset(
-    ("--fit", "--slots", "--no-webui", "--tags", "--cache-ram", "--ctx-checkpoints", "--sse-ping-interval")
+    (
+        "--fit",
+        "--slots",
+        "--no-webui",
+        "--tags",
+        "--cache-ram",
+        "--ctx-checkpoints",
+        "--sse-ping-interval",
+        "--verbosity",
+    )
 )
 GIB = 1024**3
 HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 8 * GIB), "host", Backend.CPU)
@@ -99,34 +106,14 @@ def test_a_vulkan_engine_hears_its_own_names() -> None:
     assert value(list(build_argv(build, launch(CARD1), (CARD1,), SPAWN)), "--device") == "Vulkan3"
 
 
-def card(name: str, label: str) -> DeviceInfo:
-    """A card as the driver names it."""
-    return DeviceInfo(DeviceSpec(DeviceName(name), GIB), label, Backend.CUDA)
-
-
-def listed(*labels: str) -> list[EngineDevice]:
-    """Cards as the engine lists them."""
-    return [EngineDevice(f"Vulkan{number}", label) for number, label in enumerate(labels)]
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "names"),
-    [
-        (("RTX 3090",), ("Intel iGPU", "RTX 3090"), ("Vulkan1",)),
-        (("A", "B", "A"), ("B", "A", "A"), ("Vulkan1", "Vulkan0", "Vulkan2")),
-        (("NVIDIA X", "NVIDIA Y"), ("X (NVK)", "Y (NVK)"), ("Vulkan0", "Vulkan1")),
-        (("A", "A"), ("A",), ("Vulkan0", None)),
-        (("A",), (), (None,)),
-        (("A",), ("B", "C"), (None,)),
-    ],
-)
-def test_D8_our_cards_are_matched_with_the_engines(
-    ours: tuple[str, ...], theirs: tuple[str, ...], names: tuple[str | None, ...]
-) -> None:
-    """By what both call them; a card that the engine cannot use has no name."""
-    cards = [card(f"gpu{number}", label) for number, label in enumerate(ours)]
-    found = card_names([HOST, *cards], listed(*theirs))
-    assert tuple(found.get(device.spec.name) for device in cards) == names
+@pytest.mark.parametrize(("level", "asked"), [("4", ["--verbosity", "4"]), ("", [])])
+def test_an_engine_that_tells_of_its_memory_at_a_level_is_asked_for_it(level: str, asked: list[str]) -> None:
+    """Before the person's own flags, which win; others have no such level."""
+    build = Build(Path("/e"), LATE_FLAGS, NAMES, level)
+    line = list(build_argv(build, launch(CARD0, flags=("--verbosity", "2")), (CARD0,), SPAWN))
+    assert asked == (line[line.index("--verbosity") :][:2] if level else [])
+    assert line[-2:] == ["--verbosity", "2"]
+    assert line.count("--verbosity") == 1 + bool(asked)
 
 
 def test_a_plan_over_host_and_card_is_a_bug() -> None:

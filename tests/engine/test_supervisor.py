@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import trio
 from gridsched.core.events import Event, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
+from gridsched.engine.cards import EngineDevice
 from gridsched.engine.child import start_ticks
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.supervisor import LlamaEngine
@@ -35,6 +37,36 @@ async def test_a_process_becomes_ready_serves_and_is_gone_when_told(bench: Bench
     assert bench.engine.endpoint(ONE) is None
     assert not socket.exists()
     assert bench.engine.log_tail(ONE) == ("hello",)
+
+
+async def test_L2_what_an_engine_prints_of_its_buffers_comes_with_its_readiness(bench: Bench) -> None:
+    """All of it, whatever else it prints: 4 MB of it were printed before it listened."""
+    lines = [
+        "load_tensors:   CPU_Mapped model buffer size =   306.00 MiB",
+        "llama_kv_cache:        CPU KV buffer size =     8.00 MiB",
+        "sched_reserve:        CPU compute buffer size =    90.00 MiB",
+    ]
+    async with bench.running(bench.launch(print_lines=lines, print_bytes=4_000_000)):
+        (event,) = bench.events
+    assert isinstance(event, InstanceReady)
+    (told,) = event.allocated
+    assert (told.weights_bytes, told.kv_bytes, told.compute_bytes) == (306 << 20, 8 << 20, 90 << 20)
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_D8_an_engine_that_computes_on_another_card_is_a_failed_load(
+    fake_engine: FoundEngine, tmp_path: Path
+) -> None:
+    """Its log says the address: what is planned and read would be somebody else's card."""
+    card = DeviceInfo(DeviceSpec(DeviceName("gpu0"), 1 << 30), "X", Backend.CUDA, 0, "GPU-1", "0000:01:00.0")
+    found = replace(fake_engine, devices=(EngineDevice("CUDA0", "X", 1 << 30),))
+    bench = make_bench(found, tmp_path, devices=(card,))
+    launch = bench.launch(print_lines=["I prepare: using device CUDA0 (X) (0000:41:00.0) - 900 MiB free"])
+    launch = replace(launch, option=replace(launch.option, footprint=(DeviceFootprint(card.spec.name),)))
+    failure = (await bench.run_to_the_end(launch)).failure
+    assert failure is not None
+    assert failure.cause is FailureCause.CPU_FALLBACK
+    assert "CUDA0 is the card at 0000:41:00.0, and gpu0 is at 0000:01:00.0" in failure.message
 
 
 async def test_P1_the_socket_lies_in_a_private_folder(bench: Bench) -> None:

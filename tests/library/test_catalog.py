@@ -16,6 +16,7 @@ from gridsched.library.catalog import ModelCatalog
 from gridsched.library.planning import Defaults
 from gridsched.library.sources import read_library
 from gridsched.ports import (
+    Account,
     Backend,
     Capability,
     Catalog,
@@ -536,3 +537,96 @@ def test_R10_a_variant_whose_file_does_not_chat_is_a_fault_of_the_configuration(
     (fault,) = made.faults
     assert fault[0] == ("families", "Gemma", "compact")
     assert fault[1] == "small does not chat, and a family is for chats and completions; it serves embedding"
+
+
+# --- what measurements teach (L2) -------------------------------------------------------------------------------
+
+
+def measured_by(made: ModelCatalog, extra_bytes: int, driver: str = "580.1") -> Measurement:
+    """A load of the first model's best launch, whose engine told of its buffers: so much lay outside of them."""
+    (model,) = made.models()
+    assert model.spec is not None
+    option = model.spec.options[0]
+    facts = made.launch(model.name, option).facts
+    assert facts is not None
+    told = tuple(replace(part, overhead_bytes=0) for part in option.footprint)
+    taken = tuple(part.total_bytes + extra_bytes for part in told)
+    return Measurement(taken, None, Account(replace(facts, drivers=(driver,)), option.footprint, told))
+
+
+def overhead_of(made: ModelCatalog) -> int:
+    """What the first model's best launch is charged beside its buffers."""
+    spec = made.models()[0].spec
+    assert spec is not None
+    return spec.options[0].footprint[0].overhead_bytes
+
+
+def test_L2_one_models_load_tells_the_next_models_overhead_on_the_card(tmp_path: Path) -> None:
+    """With the same engine and driver; else what is known of cards of the size is assumed, and said."""
+    devices = [replace(CARDS[0], driver="580.1")]
+    first = ModelEntry("first", write_model(tmp_path / "first.gguf"))
+    second = ModelEntry("second", write_model(tmp_path / "second.gguf"))
+    before = catalog(second, devices=devices)
+    assert overhead_of(before) == 225 * MIB
+    assert any(note.startswith("gpu0: no measurement for card: 225 MiB") for note in before.notes)
+    kept = measured_by(catalog(first, devices=devices), 180 * MIB)
+    after = catalog(second, devices=devices, measurements={"k": kept})
+    assert overhead_of(after) == 202 * MIB
+    assert not any("no measurement" in note for note in after.notes)
+    other_engine = catalog(second, devices=devices, measurements={"k": kept}, engine_build="b2")
+    other_driver = catalog(second, devices=[replace(CARDS[0], driver="590.1")], measurements={"k": kept})
+    assert overhead_of(other_engine) == overhead_of(other_driver) == 225 * MIB
+
+
+def test_L2_the_same_launch_is_planned_with_what_it_took(chat: Path) -> None:
+    """To the byte, under its own key; a record that is not believed is said, and the estimate stands."""
+    made = catalog(ModelEntry("m", chat), devices=CARDS[:1])
+    spec = made.models()[0].spec
+    assert spec is not None
+    option = spec.options[0]
+    for taken, need, notes in ((option.need_bytes[0][1] - 7, None, 0), (1, option.need_bytes[0][1], 1)):
+        again = catalog(ModelEntry("m", chat), devices=CARDS[:1], measurements={option.key: Measurement((taken,))})
+        planned = again.models()[0].spec
+        assert planned is not None
+        assert planned.options[0].need_bytes == (("gpu0", need or taken),)
+        assert sum("is not believed" in note for note in again.notes) == notes
+
+
+def test_L2_a_launch_says_what_a_measurement_of_it_is_of(chat: Path) -> None:
+    """File, flags and card, in words that can be read."""
+    made = catalog(ModelEntry("m", chat, flags=("-ub", "256")), devices=CARDS[:1])
+    spec = made.models()[0].spec
+    assert spec is not None
+    facts = made.launch(ModelName("m"), spec.options[0]).facts
+    assert facts is not None
+    assert (facts.path, facts.architecture, facts.engine_build) == (str(chat), "llama", "b1")
+    assert facts.devices == ("cuda:GPU-0",)
+    assert facts.flags.endswith(" -ub 256")
+    assert made.fingerprints() == {str(chat): frozenset((facts.fingerprint,))}
+
+
+async def test_L2_a_running_server_learns_from_a_load_what_other_models_take(tmp_path: Path) -> None:
+    """The charge changes for every launch, under the same key and with its own measurement; refusals are worked out
+    anew; and what is no news changes nothing."""
+    device = replace(CARDS[0], driver="580.1")
+    first = ModelEntry("first", write_model(tmp_path / "first.gguf"))
+    made = catalog(first, devices=[device], families=[FamilyEntry("f", ((Quality.BALANCED, "first"),))])
+    before = made.models()[0].spec
+    assert before is not None
+    tight = {device.spec.name: 240 * MIB}
+    small = await made.largest_fit(ModelName("first"), tight)
+    kept = measured_by(made, 180 * MIB)
+    assert made.learn({"k": kept})
+    after = made.models()[0].spec
+    assert after is not None
+    assert [option.key for option in after.options] == [option.key for option in before.options]
+    assert {option.footprint[0].overhead_bytes for option in after.options} == {202 * MIB}
+    assert [option.footprint[0].compute_bytes for option in after.options] == [
+        option.footprint[0].compute_bytes for option in before.options
+    ]
+    assert (await made.largest_fit(ModelName("first"), tight)).parallel > small.parallel
+    (family,) = made.families()
+    assert family.best is made.models()[0]
+    assert not made.learn({"k": kept})
+    assert not made.learn({"k": replace(kept, measured_bytes=(kept.measured_bytes[0] + 4 * MIB,))})
+    assert not catalog(first).learn({"k": kept})

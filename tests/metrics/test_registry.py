@@ -103,6 +103,13 @@ LOG: tuple[dict[str, object], ...] = (
     about("exit", 3),
     about("load", 4),
     about("ready", 4, load_s=1.0),
+    about(
+        "measure",
+        4,
+        measured_bytes={"a": 100, "b": 300},
+        error_bytes={"a": {"weights": 0, "total": 20}, "b": {"total": -60}},
+    ),
+    about("measure", 4, refused_on="a", why="nothing"),
     about("evict", 4, rule="R5"),
     about("exit", 4),
     {"event": "mode", "device": "sim0"},
@@ -123,6 +130,15 @@ def test_the_page_has_exactly_the_families_of_the_catalog(metrics: Metrics) -> N
             assert set(sample.labels) - {"le"} == set(listed[name].labels)
     assert found == set(listed)
     assert "_created" not in page
+
+
+def test_L2_the_last_measured_load_says_how_far_off_its_estimate_was(metrics: Metrics) -> None:
+    """Over all devices, by architecture; a component that one device does not tell is left out. Doubts are counted."""
+    full(metrics)
+    error, refused = "gridsched_estimate_error_ratio", "gridsched_measurements_refused_total"
+    assert value(metrics, error, architecture="simulated", component="total") == -0.1
+    assert value(metrics, error, architecture="simulated", component="weights") is None
+    assert value(metrics, refused, model="sim-chat-4b") == 1
 
 
 def test_requests_are_counted_and_timed(metrics: Metrics) -> None:

@@ -5,16 +5,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from gridsched.ports import Measurement, Store
+from gridsched.core.ids import DeviceName
+from gridsched.core.model import DeviceFootprint
+from gridsched.ports import Account, LaunchFacts, Measurement, Store
 from gridsched.store import MeasurementStore, MemoryStore
 from gridsched.store.measurements import MAX_KEPT
+from gridsched.store.pruning import Known
 
 
 class Said(list[str]):
@@ -26,10 +29,12 @@ class Said(list[str]):
 
 
 @contextmanager
-def disk_store(path: Path) -> Iterator[tuple[MeasurementStore, Said]]:
+def disk_store(
+    path: Path, *, owned: bool = True, now: Callable[[], float] = lambda: NOW
+) -> Iterator[tuple[MeasurementStore, Said]]:
     """A store on disk, closed at the end, and what it says."""
     said = Said()
-    with closing(MeasurementStore(path, said)) as store:
+    with closing(MeasurementStore(path, said, owned=owned, now=now)) as store:
         yield store, said
 
 
@@ -251,6 +256,143 @@ async def test_only_the_newest_options_are_kept(path: Path) -> None:
     assert len(kept) == MAX_KEPT
     assert "old" not in kept
     assert kept["renewed"] == Measurement((2,))
+
+
+# --- of what a measurement is -----------------------------------------------------------------------------------
+
+
+GPU = DeviceName("gpu0")
+NOW = 1_800_000_000.0
+DAY = 24 * 3600.0
+
+
+def account(path: Path, fingerprint: str = "f1", build: str = "b1", device: str = "cuda:GPU-1") -> Account:
+    """One card's launch of a file."""
+    facts = LaunchFacts("m", "llama", str(path), fingerprint, "--ctx-size 8192", build, (device,), ("580.1",))
+    return Account(facts, (DeviceFootprint(GPU, 7, 6, 5, 4, overhead_bytes=1),), (DeviceFootprint(GPU, 7, 6, 5, 3),))
+
+
+def known(path: Path, *fingerprints: str) -> Known:
+    """One served file, this engine and one card."""
+    return Known({str(path): frozenset(fingerprints)}, "b1", frozenset(("cuda:GPU-1",)))
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "модель 'q4' 🦙.gguf", "bad\udcff.gguf", "a\nb.gguf"])
+async def test_L2_of_what_a_measurement_is_is_there_after_a_restart(path: Path, name: str) -> None:
+    """File, flags, engine, card and driver, estimate and buffers, whatever the file is called; a load time changes
+    nothing of it, and what ran out of memory is of nothing any more."""
+    made = account(path.parent / name)
+    with disk_store(path) as (store, _):
+        await store.keep_measurement("a", (24,), made)
+        await store.keep_load_time("a", 2.0)
+        await store.keep_measurement("b", (24,), made)
+        await store.keep_measurement("b", ())
+    with disk_store(path) as (store, said):
+        assert store.measurements() == {"a": Measurement((24,), 2.0, made), "b": Measurement()}
+    assert said == []
+
+
+async def test_L2_an_account_that_makes_no_sense_is_none(path: Path) -> None:
+    """The measurement under its key stays: the key says what it is of."""
+    nonsense: dict[str, tuple[object, ...]] = {
+        "predicted": ("[]", "{}", "nonsense", "[1]", '[{"device": "gpu0", "kv_bytes": -1}]', "[" * 5000),
+        "devices": ('["a", "b"]', "3", None),
+        "model": (None,),
+    }
+    for column, values in nonsense.items():
+        for value in values:
+            with disk_store(path) as (store, _):
+                await store.keep_measurement("a", (24,), account(path))
+            with closing(sqlite3.connect(path)) as meddler, meddler:
+                meddler.execute(f"UPDATE account SET {column} = ?", (value,))  # noqa: S608 - the test's own words
+            with disk_store(path) as (store, _):
+                assert store.measurements() == {"a": Measurement((24,))}, (column, value)
+
+
+VERSION_1 = """
+CREATE TABLE measurement (
+    option_key TEXT PRIMARY KEY, measured_bytes TEXT NOT NULL, load_seconds REAL, turn INTEGER NOT NULL
+);
+INSERT INTO measurement VALUES ('a', '[10, 20]', 1.5, 1), ('b', '[2]', NULL, 2);
+PRAGMA user_version = 1;
+"""
+
+
+async def test_a_file_of_version_1_is_upgraded_without_loss(path: Path) -> None:
+    """What it kept is there and may be kept anew; nothing of it is pruned for want of an account or a date."""
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(VERSION_1)
+    with disk_store(path) as (store, said):
+        assert store.measurements() == SOME
+        store.prune(known(path))
+        await store.keep_measurement("b", (24,), account(path))
+    with disk_store(path) as (store, said):
+        assert store.measurements() == {"a": SOME["a"], "b": Measurement((24,), None, account(path))}
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("of", "days", "why"),
+    [
+        ({}, 0, None),
+        ({}, 364, None),
+        ({}, 366, "not loaded for 365 days"),
+        ({"fingerprint": "f2"}, 0, "has changed"),
+        ({"build": "b2"}, 29, None),
+        ({"build": "b2"}, 31, "the engine b2 was not used for 30 days"),
+        ({"device": "cuda:GPU-2"}, 29, None),
+        ({"device": "cuda:GPU-2"}, 31, "the device cuda:GPU-2 was not there for 30 days"),
+    ],
+)
+async def test_L2_what_is_of_no_more_use_goes_with_a_reason(
+    path: Path, of: dict[str, str], days: int, why: str | None
+) -> None:
+    """A file that changed at once; an engine or card that is away may come back; and nothing is kept for ever."""
+    model = path.with_name("m.gguf")
+    with disk_store(path, now=lambda: NOW) as (store, _):
+        await store.keep_measurement("a", (24,), account(model, **of))
+    with disk_store(path, now=lambda: NOW + days * DAY) as (store, said):
+        store.prune(known(model, "f1"))
+        assert list(store.measurements()) == ([] if why else ["a"])
+    assert [why in sentence for sentence in said] == ([True] if why else [])
+    with disk_store(path) as (store, _):
+        assert list(store.measurements()) == ([] if why else ["a"])
+
+
+async def test_L2_files_that_are_gone_are_told_from_a_disk_that_is_not_there(path: Path) -> None:
+    """Two launches of a file that was removed, one of a folder that is away, one of a file that others serve."""
+    gone, away, other = path.with_name("gone.gguf"), path.parent / "usb" / "m.gguf", path.with_name("other.gguf")
+    other.touch()
+    with disk_store(path) as (store, said):
+        for key, file in (("a", gone), ("b", gone), ("c", away), ("d", other)):
+            await store.keep_measurement(key, (24,), account(file))
+        store.prune(Known({}, "b1", frozenset(("cuda:GPU-1",))))
+        assert list(store.measurements()) == ["c", "d"]
+    assert said == [f"2 kept measurements are forgotten: {gone} is gone"]
+
+
+async def test_only_the_owner_of_the_data_directory_writes(path: Path) -> None:
+    """A visitor reads what is there and leaves the file as it is, sound, old, damaged or missing."""
+    with disk_store(path) as (store, _):
+        await keep_some(store)
+    before = contents(path)
+    with disk_store(path, owned=False) as (visitor, _):
+        assert visitor.measurements() == SOME
+        await visitor.keep_measurement("c", (3,))
+        visitor.prune(known(path))
+        assert visitor.measurements()["c"] == Measurement((3,))
+    assert contents(path) == before
+
+
+@pytest.mark.parametrize("content", [None, b"no database at all" * 400])
+def test_a_visitor_leaves_alone_what_is_damaged_or_missing(path: Path, content: bytes | None) -> None:
+    """Its owner sets it aside, or begins it."""
+    if content is not None:
+        overwrite(path, content)
+    with disk_store(path, owned=False) as (visitor, said):
+        assert visitor.measurements() == {}
+    assert [each.name for each in path.parent.iterdir()] == ([path.name] if content is not None else [])
+    assert len(said) == (content is not None)
 
 
 KEEPER = """

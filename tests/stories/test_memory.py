@@ -2,10 +2,10 @@
 
 import pytest
 
-from gridsched.core.commands import KeepLoadTime, KeepMeasurement, LogEvent, RejectionCode
-from gridsched.core.events import DevicesChanged, Failure, FailureCause, ModelsChanged
+from gridsched.core.commands import KeepLoadTime, KeepMeasurement, Log, LogEvent, RejectionCode
+from gridsched.core.events import DevicesChanged, Failure, FailureCause, InstanceReady, ModelsChanged
 from gridsched.core.ids import DeviceName
-from gridsched.core.model import DeviceSpec
+from gridsched.core.model import DeviceFootprint, DeviceSpec
 from gridsched.core.policy import Policy
 from tests.stories.world import BACKGROUND, DIED, GB, World, model, option, spanning
 
@@ -51,6 +51,42 @@ def test_L2_an_implausible_reading_never_replaces_the_estimate(held_gb: float) -
     world = World((model("m", option(8)),))
     world.warm("m")
     assert not [item for item in world.read(held_gb, {"m": held_gb}) if isinstance(item, KeepMeasurement)]
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == 8 * GB
+
+
+def test_L2_a_load_tells_what_was_predicted_what_it_takes_and_the_error_by_component() -> None:
+    """Estimate 8, measured 6.5; the engine told of 6.25 in buffers, where weights and compute were estimated."""
+    world = World((model("m", option(8)),))
+    chat = world.submit("m")
+    instance = next(iter(world.scheduler.state.instances))
+    told = DeviceFootprint(DeviceName("gpu0"), weights_bytes=int(6.25 * GB))
+    world.tell(InstanceReady(instance, (told,)))
+    world.finish(chat)
+    out = world.read(6.5, {"m": 6.5})
+    (line,) = [item for item in out if isinstance(item, Log) and item.event is LogEvent.MEASURE]
+    assert line.rule == "L2"
+    assert line.figures["predicted_bytes"] == {"gpu0": 8 * GB}
+    assert line.figures["measured_bytes"] == {"gpu0": int(6.5 * GB)}
+    error = line.figures["error_bytes"]["gpu0"]  # type: ignore[index]  # what a reader of JSON sees
+    assert error["total"] == int(1.5 * GB)
+    assert error["overhead"] == int(-0.25 * GB)
+    assert sum(size for name, size in error.items() if name != "total") == error["total"]
+    (kept,) = [item for item in out if isinstance(item, KeepMeasurement)]
+    assert (kept.option, kept.allocated) == (world.models[0].options[0], (told,))
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [({}, "gives no figure for this process"), ({"m": 0.0}, "0 bytes are read"), ({"m": 1.9}, "under a quarter")],
+)
+def test_L2_B16_D14_a_reading_that_is_not_believed_is_told_once(held: dict[str, float], why: str) -> None:
+    """No figure at all, nothing, or a small part: the estimate stands, and a person reads why, not every second."""
+    world = World((model("m", option(8)),))
+    world.warm("m")
+    lines = [item for _ in range(3) for item in world.read(2, held) if isinstance(item, Log)]
+    (line,) = [item for item in lines if item.event is LogEvent.MEASURE]
+    assert (line.rule, line.figures["refused_on"]) == ("L2", "gpu0")
+    assert why in str(line.figures["why"])
     assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == 8 * GB
 
 
