@@ -1,0 +1,41 @@
+"""What becomes of a measurement: it is kept with what it is of, and other models are planned with it (L2)."""
+
+from collections.abc import Mapping
+
+import trio
+from trio.testing import MockClock
+
+from gridsched.core.ids import DeviceName
+from gridsched.core.model import DeviceSpec
+from gridsched.ports import Measurement
+from sim.models import SimulatedCatalog
+from tests.runtime.inside import GIB, MIDDLE, SMALL, inside
+
+
+class Pupil(SimulatedCatalog):
+    """A catalog to which each first measurement of a model is news."""
+
+    known = 0
+
+    def learn(self, measurements: Mapping[str, Measurement]) -> bool:
+        """Whether there is one more than before."""
+        before, self.known = self.known, sum(bool(each.measured_bytes) for each in measurements.values())
+        return self.known > before
+
+
+async def test_L2_a_load_is_kept_with_what_it_is_of_and_the_models_are_planned_anew(autojump_clock: MockClock) -> None:
+    """Two models are used: each is kept under its key with its estimate, and each is news for the others."""
+    async with inside(autojump_clock, catalog=lambda _: Pupil([DeviceSpec(DeviceName("sim0"), 16 * GIB)])) as server:
+        for name in (SMALL, MIDDLE):
+            assert await server.ask(server.job(name)) == "done"
+        await server.until("measure", 2)
+        await trio.sleep(1.0)
+        kept = server.runtime.parts.store.measurements()
+        accounts = [each.account for each in kept.values() if each.measured_bytes]
+        assert {account.facts.model for account in accounts if account is not None} == {SMALL, MIDDLE}
+        for (_, line), account in zip(server.logged("measure"), accounts, strict=True):
+            assert account is not None
+            assert line["predicted_bytes"] == {part.device: part.total_bytes for part in account.predicted}
+        planned = [line for _, line in server.logged("config") if "models" in line]
+        assert len(planned) == 1 + 2
+        assert len(server.logged("load")) == 2
