@@ -48,7 +48,7 @@ def read_remote(url: str, environ: Mapping[str, str], *, seconds: float = TOTAL_
     """
     address = _checked(url)
     name = unquote(address.path.rpartition("/")[2])
-    if not name:
+    if not name or "/" in name:
         raise Unreadable("the address names no file")
     deadline = monotonic() + seconds
     with httpx.Client(timeout=min(SILENT_SECONDS, seconds), headers={"Accept-Encoding": "identity"}) as client:
@@ -86,10 +86,14 @@ def _origin(address: SplitResult) -> tuple[str, str | None, int | None]:
 def _token(address: SplitResult, environ: Mapping[str, str]) -> str | None:
     """The hub's token, if this is the hub: one that went to whatever host is named would soon be somebody else's."""
     token = environ.get("HF_TOKEN", "").strip()
-    endpoint = environ.get("HF_ENDPOINT", "")
-    at_endpoint = bool(endpoint) and _origin(address) == _origin(urlsplit(endpoint))
+    if not token:
+        return None
+    if not token.isascii() or not token.isprintable():
+        raise Unreadable("HF_TOKEN has a character that no token has")
     at_hub = address.scheme == "https" and address.hostname in HUB_HOSTS
-    return token if token and (at_endpoint or at_hub) else None
+    if endpoint := environ.get("HF_ENDPOINT", ""):
+        at_hub = at_hub or _origin(address) == _origin(_checked(endpoint))
+    return token if at_hub else None
 
 
 class _RemoteFile:
@@ -137,7 +141,7 @@ class _RemoteFile:
                     if response.status_code not in _REDIRECTS or "location" not in response.headers:
                         return self._body(response, start, length)
                     self._follow(response.headers["location"])
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:  # the latter of names that no host can have
             raise Unreadable(f"the address is not valid: {error}") from error
         except httpx.TimeoutException as error:
             raise Unreadable(f"{self._address.hostname} did not answer in time") from error

@@ -184,13 +184,23 @@ def test_F11_files_that_hold_no_header_are_said_as_on_disk(server: RangeServer) 
         ("https://host", "names no file"),
         ("https://user:word@host/m.gguf", "a name or a password"),
         ("https://host:port/m.gguf", "is no address"),
+        ("https://host/..%2fm.gguf", "names no file"),
         ("http://ho st/m.gguf", "is no address"),
+        ("http://a..b/m.gguf", "the address is not valid"),
+        ("http://xn--/m.gguf", "the address is not valid"),
         ("http://host/\r\nX: 1/m.gguf", "is no address"),
     ],
 )
 def test_addresses_that_are_none_are_said(url: str, words: str) -> None:
     """Before anybody is asked."""
     assert words in refusal(url)
+
+
+def test_settings_of_the_hub_that_are_none_are_said(server: RangeServer) -> None:
+    """An endpoint that is no address, a token that no header can hold."""
+    url = f"{server.url}/good/m.gguf"
+    assert "'http://[bad' is no address" in refusal(url, HF_TOKEN="a", HF_ENDPOINT="http://[bad")  # noqa: S106 - none
+    assert refusal(url, HF_TOKEN="é") == "HF_TOKEN has a character that no token has"  # noqa: S106 - the same
 
 
 def test_a_host_that_is_not_there_is_said() -> None:
