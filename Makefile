@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-external lint types sim explore fuzz bench vram-report clean
+.PHONY: help demo test test-external lint types sim explore fuzz bench vram-report gpu-check clean
 
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
@@ -17,6 +17,8 @@ help:
 	@echo "make fuzz           200,000 damaged model headers, then as many that a coverage-guided fuzzer makes up (about 20 minutes)"
 	@echo "make bench          how fast the core and the header reader are here, and what a step costs as everything grows"
 	@echo "make vram-report    how far memory estimates are from the facts: tables, and build/vram-report.md and .svg (seconds)"
+	@echo "make gpu-check      on a machine with an NVIDIA GPU: what real launches take, against what is predicted (up to 20 minutes;"
+	@echo "                    ENGINE=path/to/llama-server names the engine, CHECK=--host does it in host memory)"
 	@echo "make clean          remove .venv and everything made by the above"
 
 # One stamp for each set of extras: made again when the pins or the project file change.
@@ -65,6 +67,10 @@ bench: .venv/.test
 
 vram-report: .venv/.test
 	$(BIN)/python -m tests.vram.report
+
+# Model files are made of holes; nothing is fetched once .venv is there.
+gpu-check: .venv/.test
+	$(BIN)/python -m tests.vram.check $(if $(ENGINE),--engine "$(ENGINE)") $(CHECK)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

@@ -102,6 +102,14 @@ def find_cards(headroom: Headroom, ignore: Sequence[str] = (), usable: Usable = 
     return Cards(NvmlMonitor(tuple(taken)), tuple(notes))
 
 
+def driver_version() -> str:
+    """The driver's own word for its version; empty where it is not open, or does not say."""
+    try:
+        return _text(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return ""
+
+
 def pci_address(text: str) -> tuple[int, int, int]:
     """Domain, bus and device of `[domain:]bus:device[.function]`. All three are hexadecimal: bus 41 is the 65th.
 

@@ -68,26 +68,29 @@ def buffers_on_host(
     """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently.
     What is not mapped is read into its final layout, and is there once."""
     alone = place(geometry, flags, 0)
-    _, weights = weight_bytes(geometry, alone)
+    if flags.maps_file:
+        weights = mapped_bytes(geometry, flags)
+        weights += sum(weight.repacked_bytes for weight in _loaded(geometry)) if flags.repack else 0
+    else:
+        _, weights = weight_bytes(geometry, alone)
     weights += sum(adapter_bytes(adapter, alone)[1] for adapter in adapters)
     if flags.control_vectors:
         weights += control_vector_bytes(geometry, alone)[1]
-    if flags.repack and flags.maps_file:
-        weights += sum(weight.repacked_bytes for weight in _loaded(geometry)) - unmapped_bytes(geometry, flags)
     _, kv = cache_bytes(geometry, flags, context, alone)
     _, state = state_bytes(geometry, flags, context, alone)
     compute = compute_bytes_on_host(geometry, flags, context)
     return Buffers(weights, kv, state, compute + (adapters_bytes(geometry, context) if adapters else 0))
 
 
-def unmapped_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
-    """What of a file does not stay mapped on the host alone: the engine keeps the range from the first to the last
-    tensor that it uses as it lies there, and those that it lays out anew may stand at an end."""
-    if not flags.repack:
-        return 0
+def mapped_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
+    """What of the file stays mapped on the host alone: the range from the first to the last tensor that is used as it
+    lies there. Those that the engine lays out anew may stand at an end; a tensor that is used twice is there once."""
     loaded = _loaded(geometry)
+    total = sum(weight.host_bytes for weight in loaded)
+    if not flags.repack:
+        return total
     ends = (takewhile(lambda weight: weight.repacked_bytes, ordered) for ordered in (loaded, reversed(loaded)))
-    return sum(weight.host_bytes for end in ends for weight in end)
+    return total - sum(weight.host_bytes for end in ends for weight in end)
 
 
 def _loaded(geometry: Geometry) -> list[Weight]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceFootprint
-from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host, unmapped_bytes
+from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host, mapped_bytes
 from gridsched.vram.context import Context, device_computes_flash_attn, plan_context
 from gridsched.vram.drafting import MTP, draft_buffers
 from gridsched.vram.flags import AUTO_PARALLEL, LaunchFlags
@@ -114,7 +114,7 @@ def footprint(
 def _mapped_bytes(geometry: Geometry, flags: LaunchFlags, host: Buffers, draft: Buffers, *, on_host: bool) -> int:
     if not flags.weights_may_be_dropped:
         return 0
-    return geometry.file_bytes - unmapped_bytes(geometry, flags) if on_host else host.weights + draft.weights
+    return mapped_bytes(geometry, flags) if on_host else host.weights + draft.weights
 
 
 def _outside(overhead_bytes: int | Mapping[DeviceName, int] | None, name: DeviceName) -> int:

@@ -110,7 +110,7 @@ def kv_mib(geometry: Geometry, *flags: str) -> float:
 
 
 @cache
-def _real_facts() -> dict[str, tuple[dict[str, Value], list[Tensor]]]:
+def real_facts() -> dict[str, tuple[dict[str, Value], list[Tensor]]]:
     """Metadata and tensors of the real models, by name."""
     found = {}
     with gzip.open(DATA / "models.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -124,13 +124,13 @@ def _real_facts() -> dict[str, tuple[dict[str, Value], list[Tensor]]]:
 @cache
 def real_headers() -> dict[str, bytes]:
     """Headers of the real models, by name."""
-    return {name: build_header(*facts) for name, facts in _real_facts().items()}
+    return {name: build_header(*facts) for name, facts in real_facts().items()}
 
 
 def real_file(name: str, folder: Path, *, parts: int = 1) -> Path:
     """One of the real models as a file of its true size, or split over several, with holes for data: it costs no disk.
     Gives the first."""
-    metadata, tensors = _real_facts()[name]
+    metadata, tensors = real_facts()[name]
     paths = [folder / f"{name}.gguf"]
     if parts > 1:
         paths = [folder / f"{name}-{number:05}-of-{parts:05}.gguf" for number in range(1, parts + 1)]

@@ -267,6 +267,9 @@ def test_without_a_gpu_everything_is_in_host_memory_once() -> None:
     assert ours.host.total_bytes == 0
     plain = footprint(geometry, parse_flags((*flags, "--no-repack")), (HOST,), on_host=True)
     assert plain.devices[0].weights_bytes == geometry.file_bytes
+    tied = real("Gemma-4-E2B-Q4_K_M")
+    once = footprint(tied, parse_flags(("--no-repack",)), (HOST,), on_host=True).devices[0].weights_bytes
+    assert 0 <= once - tied.file_bytes < 4096  # no second copy of a mapped table, though the loader asks for one
 
 
 def test_a_projector_goes_to_the_first_card_or_to_the_host() -> None:
