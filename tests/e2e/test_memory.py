@@ -48,6 +48,7 @@ def held_to_the_prediction(measured: Measured) -> DeviceFootprint:
     assert served.held <= predicted.total_bytes
     # Pages of the graph's memory that nothing has been written to yet are not there; everything else is.
     assert served.held >= predicted.total_bytes - predicted.overhead_bytes - predicted.compute_bytes
+    assert measured.resident == pytest.approx(served.held, rel=0.02)
     mapped = measured.predicted.mapped_bytes
     assert 0.98 * mapped <= measured.mapped <= mapped + MIB  # the file's header shares the first page
     return allocated

@@ -1,5 +1,10 @@
 """The check of a machine: the files that it makes, what it tries, what it finds; without launching anything."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,3 +128,56 @@ def test_where_the_engine_can_use_no_nvidia_card_there_is_nothing_to_check() -> 
     """Without a driver, and with one beside an engine that lists no card."""
     with pytest.raises(Impossible, match="no NVIDIA GPU was found"):
         _cards(FoundEngine(EngineInfo(ok=True, version="b1", backend="cpu")))
+
+
+TESTS = Path(__file__).parents[1]
+COMPILER = shutil.which("cc")
+ENGINE = """#!/bin/sh
+case "$1" in
+--list-devices) echo "  CUDA0: NVIDIA L4 (24576 MiB, 24000 MiB free)"; exit ;;
+--model) echo "holds 0 compute $$ {held}" >> "$NVML_STORY" ;;
+esac
+exec {python} {fake} "$@"
+"""
+"""It tells the driver's stand-in what its process holds, and becomes the engine's."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to build the driver's stand-in with")
+def test_on_a_card_the_drivers_figures_and_the_engines_lines_are_compared_with_what_was_predicted(
+    tmp_path: Path,
+) -> None:
+    """The whole way through the driver's library and a process of its own, with stand-ins behind both."""
+    library, story, report = tmp_path / "libnvidia-ml.so.1", tmp_path / "story", tmp_path / "report.json"
+    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", library, TESTS / "devices" / "fake_nvml.c"], check=True)
+    story.write_text(f"card GPU-1 00000000:01:00.0 {24 << 30} 0 {1 << 30} NVIDIA L4\n", encoding="utf-8")
+    (part,) = predict(Case(Path("m"), real("Qwen2.5-1.5B-Q4_K_M")), CARDS).devices
+    sizes = {"model": part.weights_bytes, "KV": part.kv_bytes, "compute": part.compute_bytes - 2 * MIB}
+    lines = [f"x: CUDA0 {name} buffer size = {size / MIB:.2f} MiB" for name, size in sizes.items()]
+    held = part.total_bytes - 50 * MIB
+    engine = tmp_path / "llama-server"
+    engine.write_text(
+        ENGINE.format(held=held, python=sys.executable, fake=TESTS / "support" / "fake_llama_server.py"),
+        encoding="utf-8",
+    )
+    engine.chmod(0o755)
+    words = ["--engine", engine, "--models", "Qwen2.5", "--seconds", "0", "--report", report]
+    outside = {"LD_LIBRARY_PATH": str(tmp_path), "NVML_STORY": str(story)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.vram.check", *words],
+        cwd=TESTS.parent,
+        env={**os.environ, **outside, "FAKE_LLAMA": json.dumps({"print_lines": lines})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(report.read_text(encoding="utf-8"))
+    (launch,) = told["launches"]
+    (device,) = launch["devices"]
+    assert device["served"]["process_bytes"] == held
+    assert device["error_bytes"]["total"] == 50 * MIB
+    assert device["error_bytes"]["compute"] == pytest.approx(2 * MIB, abs=MIB // 100)
+    assert told["devices"][0]["card"] == "NVIDIA L4"
+    assert "gpu0 (NVIDIA L4): 422 to 422 MiB outside of the buffers; 470 are assumed" in done.stdout

@@ -86,8 +86,11 @@ def as_json(measured: Measured) -> dict[str, object]:
         "load_seconds": round(measured.seconds, 2),
         "failure": measured.failure or None,
         "faults": faults(measured),
-        "mapped_resident_bytes": measured.mapped,
-        "predicted_host": asdict(measured.predicted.host),
+        "host": {
+            "predicted": asdict(measured.predicted.host) | {"total_bytes": measured.predicted.host.total_bytes},
+            "resident_bytes": measured.resident,
+            "mapped_resident_bytes": measured.mapped,
+        },
         "devices": [
             {
                 "device": finding.predicted.device,

@@ -16,7 +16,7 @@ import trio
 from gridsched.core.events import DeviceRead, Event, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, LaunchOption
-from gridsched.devices.procfs import PROC
+from gridsched.devices.procfs import PROC, memory_of
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.upstream import SocketUpstream, read_all
@@ -71,7 +71,8 @@ class Process:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What came of a case. `allocated` is what the engine's own log says of each device, empty where it does not.
-    `mapped` are the bytes of the file that are resident in the process. `failure` is why it was not served, or empty.
+    `resident` is what the process has of host memory, `mapped` what of that are pages of the file. `failure` is why it
+    was not served, or empty.
     """
 
     case: Case
@@ -79,6 +80,7 @@ class Measured:
     allocated: tuple[DeviceFootprint, ...] = ()
     loaded: tuple[Process, ...] = ()
     served: tuple[Process, ...] = ()
+    resident: int = 0
     mapped: int = 0
     seconds: float = 0.0
     failure: str = ""
@@ -163,8 +165,10 @@ async def _used(
     loaded = _processes(await bench.monitor.read(pids), before, number, result)
     failure = await _ask(SocketUpstream(engine.endpoint), number, result)
     served = _processes(await bench.monitor.read(pids), before, number, result)
-    mapped = _resident_bytes(pids[number], result.case.path) if number in pids else 0
-    return replace(result, loaded=loaded, served=served, mapped=mapped, failure=failure)
+    if (pid := pids.get(number)) is not None:
+        memory, mapped = memory_of((pid,)), _resident_bytes(pid, result.case.path)
+        result = replace(result, resident=memory.total_bytes if memory else 0, mapped=mapped)
+    return replace(result, loaded=loaded, served=served, failure=failure)
 
 
 def _processes(
