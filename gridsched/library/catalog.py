@@ -16,7 +16,7 @@ from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import LaunchOption, ModelSpec
 from gridsched.library.measured import loads
 from gridsched.library.names import Named, Names, printable
-from gridsched.library.planning import Defaults, Plan, Unservable, advised, files_of, outside, plan
+from gridsched.library.planning import Defaults, Plan, Unservable, advised, outside, plan
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
 from gridsched.ports import (
@@ -160,13 +160,10 @@ class ModelCatalog:
             self._families[ModelName(family.name)] = CatalogFamily.of(family, served)
         return changed
 
-    def fingerprints(self) -> Mapping[str, frozenset[str]]:
-        """Of the files that are served, by path: what a measurement must be of to be of use."""
-        found: dict[str, set[str]] = {}
-        for entry in self._entries.values():
-            if entry.source.file is not None:
-                found.setdefault(str(entry.source.file.path.absolute()), set()).add(files_of(entry.source))
-        return {path: frozenset(each) for path, each in found.items()}
+    def fingerprints(self) -> Mapping[str, str]:
+        """Of the models' own files, by path: what a measurement must be of to be of use."""
+        files = (entry.source.file for entry in self._entries.values())
+        return {str(file.path.absolute()): file.fingerprint for file in files if file is not None}
 
     def _doubts(self) -> Iterator[str]:
         for name, entry in self._entries.items():

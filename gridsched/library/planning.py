@@ -89,7 +89,7 @@ class Plan:
             model=source.entry.name,
             architecture=self.geometry.architecture,
             path=str((source.file.path if source.file is not None else source.entry.path).absolute()),
-            fingerprint=files_of(source),
+            fingerprint=_files(source),
             flags=shlex.join((*words, *source.entry.flags)),
             engine_build=self.request.engine_build,
             devices=tuple(info.identity for info in infos),
@@ -211,8 +211,8 @@ def _geometry(file: ModelFile) -> Geometry:
         raise Unservable(f"{file.path}: {error}") from error
 
 
-def files_of(source: Source) -> str:
-    """All files of a model, as long as they do not change."""
+def _files(source: Source) -> str:
+    """All files of a model, as long as they do not change; its own on the first line."""
     first = (source.file, source.projector)
     beside = (each.fingerprint for each in (source.draft, *source.adapters) if each is not None)
     return "\n".join((*(file.fingerprint if file is not None else "" for file in first), *beside))
@@ -220,7 +220,7 @@ def files_of(source: Source) -> str:
 
 def _identity(source: Source, devices: Sequence[DeviceInfo]) -> str:
     """What a measurement depends on beside flags and engine: the files, the very cards, the process's environment."""
-    parts = [files_of(source)]
+    parts = [_files(source)]
     parts += [f"{info.spec.name}={info.identity}" for info in devices]
     parts += [f"{name}={value}" for name, value in sorted(source.entry.env.items())]
     return "\n".join(parts)

@@ -21,7 +21,7 @@ UNUSED_DAYS = 365
 class Known:
     """What there is now: fingerprints by path of the files that are served, this engine's build, the cards."""
 
-    fingerprints: Mapping[str, frozenset[str]]
+    fingerprints: Mapping[str, str]
     engine_build: str
     devices: frozenset[str]
 
@@ -41,7 +41,8 @@ def _unlike(facts: LaunchFacts, known: Known) -> str | None:
     """The file is another, or none."""
     served = known.fingerprints.get(facts.path)
     if served is not None:
-        return None if facts.fingerprint in served else f"{facts.path} has changed"
+        same = facts.fingerprint.partition("\n")[0] == served  # what goes with a model may go with it again
+        return None if same else f"{facts.path} has changed"
     return f"{facts.path} is gone" if _is_gone(Path(facts.path)) else None
 
 

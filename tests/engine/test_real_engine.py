@@ -81,6 +81,19 @@ async def test_a_real_engine_serves_a_chat_and_a_stream_and_ends(real: Bench) ->
     assert real.exit() == InstanceExited(ONE, None)
 
 
+async def test_L2_a_real_engine_tells_its_buffers(real: Bench) -> None:
+    """Of an engine whose log has a level for it: weights as large as the file but for its header, a cache of two slots
+    over 1,024 tokens, something to compute in."""
+    async with real.running(real.launch()):
+        (event,) = real.events
+    assert isinstance(event, InstanceReady)
+    (told,) = event.allocated
+    assert told.device == "host"
+    assert 0.9 < told.weights_bytes / real.model.stat().st_size <= 1.05
+    assert told.kv_bytes > 0
+    assert told.compute_bytes > 0
+
+
 async def test_S8_a_slot_is_free_again_after_its_client_has_left(real: Bench) -> None:
     """Closing the connection stops the generation; the engine itself says so."""
     async with real.running(real.launch()):

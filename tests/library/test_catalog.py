@@ -602,7 +602,7 @@ def test_L2_a_launch_says_what_a_measurement_of_it_is_of(chat: Path) -> None:
     assert (facts.path, facts.architecture, facts.engine_build) == (str(chat), "llama", "b1")
     assert facts.devices == ("cuda:GPU-0",)
     assert facts.flags.endswith(" -ub 256")
-    assert made.fingerprints() == {str(chat): frozenset((facts.fingerprint,))}
+    assert {path: f"{own}\n" for path, own in made.fingerprints().items()} == {facts.path: facts.fingerprint}
 
 
 async def test_L2_a_running_server_learns_from_a_load_what_other_models_take(tmp_path: Path) -> None:

@@ -272,9 +272,9 @@ def account(path: Path, fingerprint: str = "f1", build: str = "b1", device: str 
     return Account(facts, (DeviceFootprint(GPU, 7, 6, 5, 4, overhead_bytes=1),), (DeviceFootprint(GPU, 7, 6, 5, 3),))
 
 
-def known(path: Path, *fingerprints: str) -> Known:
+def known(path: Path, fingerprint: str = "f1") -> Known:
     """One served file, this engine and one card."""
-    return Known({str(path): frozenset(fingerprints)}, "b1", frozenset(("cuda:GPU-1",)))
+    return Known({str(path): fingerprint}, "b1", frozenset(("cuda:GPU-1",)))
 
 
 @pytest.mark.parametrize("name", ["m.gguf", "модель 'q4' 🦙.gguf", "bad\udcff.gguf", "a\nb.gguf"])
@@ -338,6 +338,7 @@ async def test_a_file_of_version_1_is_upgraded_without_loss(path: Path) -> None:
         ({}, 364, None),
         ({}, 366, "not loaded for 365 days"),
         ({"fingerprint": "f2"}, 0, "has changed"),
+        ({"fingerprint": "f1\nprojector"}, 0, None),
         ({"build": "b2"}, 29, None),
         ({"build": "b2"}, 31, "the engine b2 was not used for 30 days"),
         ({"device": "cuda:GPU-2"}, 29, None),
@@ -352,7 +353,7 @@ async def test_L2_what_is_of_no_more_use_goes_with_a_reason(
     with disk_store(path, now=lambda: NOW) as (store, _):
         await store.keep_measurement("a", (24,), account(model, **of))
     with disk_store(path, now=lambda: NOW + days * DAY) as (store, said):
-        store.prune(known(model, "f1"))
+        store.prune(known(model))
         assert list(store.measurements()) == ([] if why else ["a"])
     assert [why in sentence for sentence in said] == ([True] if why else [])
     with disk_store(path) as (store, _):

@@ -79,7 +79,7 @@ def test_L2_a_load_tells_what_was_predicted_what_it_takes_and_the_error_by_compo
     ("held", "why"),
     [({}, "gives no figure for this process"), ({"m": 0.0}, "0 bytes are read"), ({"m": 1.9}, "under a quarter")],
 )
-def test_L2_B16_D14_a_reading_that_is_not_believed_is_told_once(held: dict[str, float], why: str) -> None:
+def test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once(held: dict[str, float], why: str) -> None:
     """No figure at all, nothing, or a small part: the estimate stands, and a person reads why, not every second."""
     world = World((model("m", option(8)),))
     world.warm("m")
