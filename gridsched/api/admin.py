@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 
 from gridsched.api.exchange import joined
 from gridsched.api.health import deep, health
-from gridsched.api.inventory import inventory
+from gridsched.api.inventory import inventory, one_model
 from gridsched.api.jobs import jobs, one_job
 from gridsched.api.origin import foreign
 from gridsched.api.problems import (
@@ -30,6 +30,7 @@ from gridsched.api.problems import (
     method_not_allowed,
     not_found,
     plain,
+    unknown_model,
 )
 from gridsched.api.seat import House
 from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
@@ -75,6 +76,7 @@ def build(house: House) -> QuartTrio:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
     _add_errors(app, house)
     _add_routes(app, house)
+    _add_model_routes(app, house)
     return app
 
 
@@ -98,10 +100,6 @@ def _add_routes(app: QuartTrio, house: House) -> None:
     async def get_status() -> Response:
         return _json(status(house))
 
-    @app.get("/api/models")
-    async def get_models() -> Response:
-        return _json(inventory(house))
-
     @app.get("/api/jobs")
     async def get_jobs() -> Response:
         return _json(jobs(house))
@@ -122,6 +120,19 @@ def _add_routes(app: QuartTrio, house: House) -> None:
         response = Response(lines, content_type=EVENT_STREAM.decode(), headers=headers)
         response.timeout = None
         return response
+
+
+def _add_model_routes(app: QuartTrio, house: House) -> None:
+    @app.get("/api/models")
+    async def get_models() -> Response:
+        return _json(inventory(house))
+
+    @app.get("/api/models/<path:name>")
+    async def get_model(name: str) -> Response:
+        told = one_model(house, name)
+        if told is None:
+            return _problem(unknown_model(name, house.runtime.parts.catalog.closest(name)))
+        return _json(told)
 
 
 def _add_errors(app: QuartTrio, house: House) -> None:

@@ -1,4 +1,4 @@
-"""`GET /api/models`: every model with what it takes by device, estimated and measured, and how far off estimates were.
+"""`GET /api/models[/{id}]`: what models take by device, estimated and measured, and how far off estimates were.
 
 Owns these words. Reads the catalog, a snapshot and the kept measurements; starts nothing and changes nothing.
 """
@@ -11,7 +11,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.core.snapshot import InstanceView, Snapshot
 from gridsched.library.measured import loads
-from gridsched.ports import CatalogModel, Measurement
+from gridsched.ports import CatalogFamily, CatalogModel, Measurement
 from gridsched.vram.calibrate import ArchitectureError, by_architecture
 
 
@@ -24,6 +24,14 @@ def inventory(house: House) -> Mapping[str, object]:
         "models": [_model(model, kept, now) for model in models],
         "errors": [_error(each) for each in by_architecture(loads(kept.values()))],
     }
+
+
+def one_model(house: House, name: str) -> Mapping[str, object] | None:
+    """The model that any of its names means, of a family the best; None where there is none."""
+    parts = house.runtime.parts
+    found = parts.catalog.resolve(name)
+    model = found.best if isinstance(found, CatalogFamily) else found
+    return _model(model, parts.store.measurements(), house.runtime.snapshot()) if model is not None else None
 
 
 def _model(model: CatalogModel, kept: Mapping[str, Measurement], now: Snapshot) -> Mapping[str, object]:

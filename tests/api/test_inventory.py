@@ -35,6 +35,18 @@ async def test_L2_models_are_listed_with_what_they_take_and_the_error_once_it_is
         assert row["state"] == "ready"
 
 
+async def test_one_model_is_told_by_any_of_its_names(autojump_clock: MockClock) -> None:
+    """Any case, a family's best, and a 404 that names the closest."""
+    async with serving(autojump_clock) as house:
+        for name in ("sim-chat-4b", "SIM-CHAT-4B"):
+            assert (await house.ask("GET", f"/api/models/{name}")).json["id"] == "sim-chat-4b"
+        family = house.runtime.parts.catalog.families()[0]
+        assert family.best is not None
+        assert (await house.ask("GET", f"/api/models/{family.name}")).json["id"] == family.best.name
+        answer = await house.ask("GET", "/api/models/org/sim-chat-4c")
+        assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+
+
 TOLD = {
     "models": [
         {
