@@ -4,7 +4,7 @@ Owns the search and what may be suggested. A suggestion is a changed request, an
 request was found to have a rung that the memory carries; the sentence for a person is the caller's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -15,18 +15,19 @@ from gridsched.vram.flags import FlagError
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.ladder import (
     cache_types_asked,
-    leanest_rungs,
+    carries,
+    carries_leanest,
     pool_asked,
     rungs_of,
     slots_asked,
     smaller_caches,
     trained_context,
 )
-from gridsched.vram.launches import LadderRequest, Launches, Rung
+from gridsched.vram.launches import LadderRequest, Launches
 
 MAX_SLOTS = 256  # llama.cpp's LLAMA_MAX_SEQ
 
-_Rungs = Callable[[Launches, Sequence[DeviceName]], Iterable[Rung]]
+_Carried = Callable[[Launches, Sequence[DeviceName], Mapping[DeviceName, int]], bool]
 
 
 class Fit(NamedTuple):
@@ -81,13 +82,12 @@ class Advice:
         asked = (request.ctx_size, request.ctx_per_slot, request.parallel, request.cache_types, request.flags)
         key = (*asked, request.device)
         if key not in self._known:
-            self._known[key] = self._carries(request, rungs_of)
+            self._known[key] = self._carries(request, carries)
         return self._known[key]
 
-    def _carries(self, request: LadderRequest, rungs: _Rungs) -> bool:
+    def _carries(self, request: LadderRequest, carried: _Carried) -> bool:
         try:
-            launches = Launches(self._geometry, request)
-            return any(launches.fits(rung, self._usable) for rung in rungs(launches, self._devices))
+            return carried(Launches(self._geometry, request), self._devices, self._usable)
         except FlagError:
             return False
 
@@ -109,7 +109,7 @@ class Advice:
     def _most(self, limit: int, asked: Callable[[int], LadderRequest]) -> int:
         """The largest number up to a limit that fits when it is asked for, 0 for none. It is searched among the
         leanest rungs, and then settled by whole ladders, which decide."""
-        found = _largest(limit, lambda number: self._carries(asked(number), leanest_rungs))
+        found = _largest(limit, lambda number: self._carries(asked(number), carries_leanest))
         while found and not self.fits(asked(found)):
             found -= 1
         while found < limit and self.fits(asked(found + 1)):

@@ -5,8 +5,8 @@ the ledger picks the first rung that it can carry, first without an eviction, th
 free memory is said by the order alone. Every rung is explicit, so that the engine has nothing left to decide.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, groupby
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
@@ -53,15 +53,38 @@ def rungs_of(launches: Launches, devices: Sequence[DeviceName]) -> list[Rung]:
     return merged
 
 
-def leanest_rungs(launches: Launches, devices: Sequence[DeviceName]) -> Iterator[Rung]:
-    """The rungs of a ladder that take least: the shortest context and the fewest slots, on any devices. Where none of
-    them fits, hardly any other does; only layers that come out otherwise between devices can make a difference. Raises
-    FlagError as `ladder` does."""
-    shapes, _ = _accepted(launches, devices)
-    least = min((shape.ctx_size, shape.parallel) for shape in shapes)
-    leanest = [shape for shape in shapes if (shape.ctx_size, shape.parallel) == least]
-    for rungs in _by_width(launches, leanest, devices, next(iter(shapes))):
-        yield from rungs
+def carries(launches: Launches, devices: Sequence[DeviceName], rooms: Mapping[DeviceName, int]) -> bool:
+    """Whether these rooms carry a rung of the ladder; looked for on few devices first, and estimated no more than it
+    takes to know. Raises FlagError as `ladder` does."""
+    shapes = worth_offering(launches, devices)
+    seen: list[Rung] = []
+    fitting = False
+    for rungs in _by_width(launches, shapes, devices, shapes[0]):
+        for rung in rungs:
+            if launches.fits(rung, rooms):
+                if _carried(launches, rung):
+                    return True
+                fitting = True
+        seen += rungs
+    # More room than the devices have empty: such rungs are offered where nothing else could be.
+    return fitting and not any(_carried(launches, rung) for rung in seen)
+
+
+def carries_leanest(launches: Launches, devices: Sequence[DeviceName], rooms: Mapping[DeviceName, int]) -> bool:
+    """Whether these rooms carry what takes least of a ladder: the shortest context and the fewest slots, on any
+    devices. Where none of that fits, hardly anything does; only layers that come out otherwise between devices can make
+    a difference. Raises FlagError as `ladder` does."""
+    offered = list(shapes_of(launches))
+    best, width = _first_accepted(launches, offered, devices)
+    leanest: list[Shape] = []
+    for _, alike in groupby(sorted(offered, key=_size), key=_size):
+        leanest = leanest or [shape for shape in alike if not launches.refusal(Rung(shape, tuple(devices[:width])))]
+    by_width = _by_width(launches, leanest, devices, best)
+    return any(launches.fits(rung, rooms) for rungs in by_width for rung in rungs)
+
+
+def _size(shape: Shape) -> tuple[int, int]:
+    return shape.ctx_size, shape.parallel
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------
@@ -71,7 +94,9 @@ def worth_offering(launches: Launches, devices: Sequence[DeviceName]) -> list[Sh
     """The shapes in the order in which they are preferred, without those that take hardly less than a better one does:
     wherever they fit the better one fits too, or all but. That which takes least is kept whatever it saves. Raises
     FlagError where the engine refuses all of them."""
-    shapes, width = _accepted(launches, devices)
+    offered = list(shapes_of(launches))
+    _, width = _first_accepted(launches, offered, devices)
+    shapes = [shape for shape in offered if not launches.refusal(Rung(shape, tuple(devices[:width])))]
     taken = {shape: sum(launches.needs(Rung(shape, tuple(devices[:width])))) for shape in shapes}
     kept: list[Shape] = []
     least = 0
@@ -83,19 +108,16 @@ def worth_offering(launches: Launches, devices: Sequence[DeviceName]) -> list[Sh
     return kept if taken[leanest] >= least else [*kept, leanest]
 
 
-def _accepted(launches: Launches, devices: Sequence[DeviceName]) -> tuple[list[Shape], int]:
-    """The shapes that the engine takes, and on how few devices: on one, unless a person's flags want more. Raises
-    FlagError where there are none."""
+def _first_accepted(launches: Launches, shapes: Sequence[Shape], devices: Sequence[DeviceName]) -> tuple[Shape, int]:
+    """The best shape that the engine takes, and on how few devices: on one, unless a person's flags want more. Raises
+    FlagError where there is none."""
     refusal: FlagError | None = None
     for width in range(1, len(devices) + 1):
-        placed = tuple(devices[:width])
-        shapes = []
-        for shape in shapes_of(launches):
-            found = launches.refusal(Rung(shape, placed))
+        for shape in shapes:
+            found = launches.refusal(Rung(shape, tuple(devices[:width])))
+            if found is None:
+                return shape, width
             refusal = refusal or found
-            shapes += [] if found else [shape]
-        if shapes:
-            return shapes, width
     raise refusal or FlagError("--ctx-size", "there is no launch to offer")
 
 

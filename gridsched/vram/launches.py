@@ -113,6 +113,7 @@ class Launches:
         self.request = request
         self.person = parse_flags(request.flags)
         self._estimates: dict[tuple[Shape, tuple[int, ...]], _Estimated] = {}
+        self._layers: dict[Shape, list[int]] = {}
         self._weights: list[int] | None = None
 
     @property
@@ -142,11 +143,20 @@ class Launches:
 
     def needs(self, rung: Rung) -> tuple[int, ...]:
         """Bytes on each device of a rung. Raises FlagError."""
-        return tuple(part.total_bytes for part in self._parts(rung))
+        of, known = self.request.overhead_of, self._estimate(*rung).footprint.devices
+        return tuple(
+            part.total_bytes - part.overhead_bytes + of(name) for part, name in zip(known, rung.placed, strict=True)
+        )
 
     def fits(self, rung: Rung, rooms: Mapping[DeviceName, int]) -> bool:
-        """Whether each device carries its part. Raises FlagError."""
-        return all(need <= rooms.get(name, 0) for need, name in zip(self.needs(rung), rung.placed, strict=True))
+        """Whether each device carries its part. Raises FlagError.
+
+        Most of what several devices do not carry is more than they have together, however it is shared out.
+        """
+        shape, placed = rung
+        if len(placed) > 1 and self._least_bytes(shape, placed) > sum(rooms.get(name, 0) for name in placed):
+            return False
+        return all(need <= rooms.get(name, 0) for need, name in zip(self.needs(rung), placed, strict=True))
 
     def option(self, rung: Rung) -> LaunchOption:
         """The rung as it is offered. Raises FlagError."""
@@ -204,8 +214,20 @@ class Launches:
             ]
         return min(found, key=lambda each: each[0])[2]
 
+    def _least_bytes(self, shape: Shape, placed: Placed) -> int:
+        """What a shape takes at the least of several devices together: all but their compute buffers, which are more
+        than the small tables that are counted here with each layer and held once a device. Raises FlagError."""
+        return sum(self._layer_bytes(shape)) + sum(map(self.request.overhead_of, placed))
+
     def _layer_bytes(self, shape: Shape) -> list[int]:
-        """Weights, cache and state of each layer on devices, the output layer last: a device for each of them."""
+        """Weights, cache and state of each layer on devices, the output layer last: a device for each of them. Raises
+        FlagError."""
+        known = self._layers.get(shape)
+        if known is None:
+            known = self._layers[shape] = self._layer_bytes_of(shape)
+        return known
+
+    def _layer_bytes_of(self, shape: Shape) -> list[int]:
         flags, count = self._flags(shape), self.layers
         placement = place(self.geometry, replace(flags, tensor_split=(1.0,) * count), count)
         if self._weights is None:
