@@ -109,12 +109,19 @@ class Advice:
     def _most(self, limit: int, asked: Callable[[int], LadderRequest]) -> int:
         """The largest number up to a limit that fits when it is asked for, 0 for none. It is searched among the
         leanest rungs, and then settled by whole ladders, which decide."""
-        found = _largest(limit, lambda number: self._carries(asked(number), carries_leanest))
-        while found and not self.fits(asked(found)):
-            found -= 1
-        while found < limit and self.fits(asked(found + 1)):
-            found += 1
-        return found
+
+        def holds(number: int) -> bool:
+            return number == 0 or self.fits(asked(number))
+
+        found = _largest(0, limit + 1, lambda number: self._carries(asked(number), carries_leanest))
+        below, above, step = found, found + 1, 1
+        while not holds(below):
+            below, above = max(below - step, 0), below
+            step *= 2
+        while above <= limit and holds(above):
+            below, above = above, above + step
+            step *= 2
+        return _largest(below, min(above, limit + 1), holds)
 
     def _with_pool(self, pool: int) -> LadderRequest:
         if self._launches.person.ctx_size is not None:
@@ -201,15 +208,12 @@ class Advice:
         yield Suggestion("flags", f"--n-cpu-moe {blocks + 1 - spared}", asked, moved_bytes)
 
 
-def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest number from 1 to `most` for which `holds`, 0 if there is none. What holds for one holds below it."""
-    if most < 1 or not holds(1):
-        return 0
-    low, high = 1, most
-    while low < high:
-        middle = (low + high + 1) // 2
+def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The largest number below `high` for which `holds`, as it does for `low`. What holds for one holds below it."""
+    while high - low > 1:
+        middle = (low + high) // 2
         if holds(middle):
             low = middle
         else:
-            high = middle - 1
+            high = middle
     return low

@@ -198,7 +198,7 @@ def _notes(
 def _surprises(geometry: Geometry, flags: LaunchFlags, context: Context) -> list[str]:
     """What makes the figures differ from the file's size, or from what a flag seems to promise."""
     notes = []
-    tables = {weight.name: weight.file_bytes for weight in geometry.weights if weight.block is None}
+    tables = {weight.name: weight.file_bytes for weight in geometry.tensors.outside}
     if per_layer := tables.get("per_layer_token_embd.weight"):
         notes.append(f"{_mib(per_layer)} of per-layer embeddings stay in host memory")
     if geometry.tied_output and (table := tables.get("token_embd.weight")):

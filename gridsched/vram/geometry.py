@@ -5,7 +5,7 @@ tensors by `weights`, values are checked by `keys`, and what differs by architec
 Knows no flags and no devices.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gridsched.vram.architectures import Architecture, architecture
 from gridsched.vram.header import Header, SkippedArray, TensorInfo
@@ -13,7 +13,7 @@ from gridsched.vram.keys import MAX_BLOCKS, MAX_COUNT, GeometryError, Keys
 from gridsched.vram.layers import Depth, Layer, build_layers, keeps_keys_alone, window_tokens
 from gridsched.vram.projector import Tower, read_towers
 from gridsched.vram.state import StateSpace, state_space
-from gridsched.vram.weights import Weight, weight
+from gridsched.vram.weights import Tensors, Weight, weight
 
 __all__ = ["Experts", "Geometry", "GeometryError", "Layer", "StateSpace", "Weight"]
 
@@ -74,6 +74,10 @@ class Geometry:
     has_cache: bool = False
     weights: tuple[Weight, ...] = ()
     notes: tuple[str, ...] = ()
+    tensors: Tensors = field(init=False, repr=False, compare=False)  # the weights by block
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", Tensors.of(self.weights))
 
     @property
     def is_embedding(self) -> bool:

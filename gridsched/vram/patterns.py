@@ -372,7 +372,7 @@ class Pattern:
     _answers: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    @lru_cache(maxsize=64)  # planning reads the same flags and asks about the same tensors for every launch it weighs
+    @lru_cache(maxsize=256)  # planning reads the same flags and asks about the same tensors for every launch it weighs
     def of(cls, text: str) -> "Pattern":
         """Raises PatternError for what the engine refuses, and for what cannot be matched here."""
         raw = text.encode("utf-8", "surrogateescape")

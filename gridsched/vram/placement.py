@@ -8,10 +8,12 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 
-from gridsched.vram.flags import LaunchFlags
+from gridsched.vram.flags import LaunchFlags, TensorOverride
 from gridsched.vram.geometry import Geometry, Weight
+from gridsched.vram.weights import Tensors
 
 _ALWAYS_ON_HOST = frozenset(
     ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
@@ -59,17 +61,20 @@ def place(geometry: Geometry, flags: LaunchFlags, devices: int) -> Placement:
         offloaded = 0
     start = total + 1 - offloaded
     bounds = _cumulative_shares(flags, devices) if offloaded else []
-    layers = tuple(
-        None if index < start else _device_of((index - start) / offloaded, bounds) for index in range(total + 1)
-    )
-    overridden: dict[str, int | None] = {}
-    for weight in geometry.weights if flags.overrides else ():
-        for override in flags.overrides:
-            if override.pattern.search(weight.name):
-                known = override.device is not None and override.device < devices
-                overridden[weight.name] = override.device if known else None
-                break
+    split = [min(bisect_right(bounds, part), len(bounds) - 1) for part in _parts(offloaded)]
+    layers = (*(None,) * start, *split)
+    overridden = {
+        name: device if device is not None and device < devices else None
+        for name, device in (_overridden(geometry.tensors, flags.overrides) if flags.overrides else ())
+    }
     return Placement(devices, layers, overridden)
+
+
+@lru_cache(maxsize=16)  # thousands of names against dozens of patterns, the same for every launch that is weighed
+def _overridden(tensors: Tensors, overrides: tuple[TensorOverride, ...]) -> tuple[tuple[str, int | None], ...]:
+    """The tensors that an override puts somewhere, and where: the first that matches counts."""
+    found = ((name, next((each for each in overrides if each.pattern.search(name)), None)) for name in tensors.named)
+    return tuple((name, override.device) for name, override in found if override is not None)
 
 
 def _single(value: float) -> float:
@@ -90,8 +95,10 @@ def _cumulative_shares(flags: LaunchFlags, devices: int) -> list[float]:
     return [_single(value / sums[-1]) for value in sums]
 
 
-def _device_of(share: float, bounds: list[float]) -> int:
-    return min(bisect_right(bounds, _single(share)), len(bounds) - 1)
+@lru_cache(maxsize=64)
+def _parts(count: int) -> tuple[float, ...]:
+    """Where each of so many layers stands in the row of them."""
+    return tuple(_single(index / count) for index in range(count))
 
 
 def weight_bytes(geometry: Geometry, placement: Placement, *, drafting: bool = False) -> tuple[list[int], int]:
@@ -102,14 +109,24 @@ def weight_bytes(geometry: Geometry, placement: Placement, *, drafting: bool = F
     """
     on_devices = [0] * placement.devices
     on_host = 0
-    for weight in geometry.weights:
-        if (weight.block is not None and weight.block >= geometry.blocks) is not drafting:
-            continue
-        for device in _copies(geometry, placement, weight):
-            if device is None:
-                on_host += weight.host_bytes
-            else:
-                on_devices[device] += weight.device_bytes
+    held: list[tuple[int | None, int, int]] = [
+        (placement.layers[block], part.host_bytes, part.device_bytes)
+        for block, part in geometry.tensors.blocks.items()
+        if (block >= geometry.blocks) is drafting
+    ]
+    for weight in () if drafting else geometry.tensors.outside:
+        copies = _copies(geometry, placement, weight)
+        held += [(device, weight.host_bytes, weight.device_bytes) for device in copies]
+    for name, device in placement.overridden.items():
+        weight = geometry.tensors.named[name]
+        if weight.block is not None and (weight.block >= geometry.blocks) is drafting:
+            held.append((device, weight.host_bytes, weight.device_bytes))
+            held.append((placement.layers[weight.block], -weight.host_bytes, -weight.device_bytes))
+    for device, host_bytes, device_bytes in held:
+        if device is None:
+            on_host += host_bytes
+        else:
+            on_devices[device] += device_bytes
     return on_devices, on_host
 
 

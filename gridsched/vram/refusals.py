@@ -113,11 +113,13 @@ def _check_graph(geometry: Geometry, flags: LaunchFlags, context: Context) -> No
     streams needs 2063 places of 2053. The counts are phi3's, as the engine's own graphs have them: 29 nodes a layer
     (34 without flash attention), 2 more (1) for several streams, 6 for each side that is rotated, and 9 for the rest.
     """
-    weights = [weight for weight in geometry.weights if weight.block is None or weight.block < geometry.blocks]
-    names = {weight.name for weight in weights}
-    fused = {"blk.0.attn_qkv.weight", "blk.0.ffn_up.weight"} <= names and "blk.0.ffn_gate.weight" not in names
+    tensors = geometry.tensors
+    fused = {"blk.0.attn_qkv.weight", "blk.0.ffn_up.weight"} <= tensors.named.keys()
+    fused = fused and "blk.0.ffn_gate.weight" not in tensors.named
     if not fused or geometry.experts.count or geometry.state_bytes or not geometry.has_cache:
         return
+    drafting = sum(part.tensors for block, part in tensors.blocks.items() if block >= geometry.blocks)
+    weights = len(geometry.weights) - drafting
     layer = geometry.layers[0]
     rotated = sum(
         CACHE_TYPES[kind].is_quantized and length % _ROTATED_MULTIPLE == 0
@@ -125,8 +127,8 @@ def _check_graph(geometry: Geometry, flags: LaunchFlags, context: Context) -> No
     )
     streams = context.streams > 1
     each = (29 + 2 * streams if context.flash_attn else 34 + streams) + 6 * rotated
-    places = geometry.blocks * each + 9 + len(weights) + 2 * geometry.blocks + 9 + rotated
-    wanted = max(_LEAST_NODES, _NODES_A_TENSOR * len(weights))
+    places = geometry.blocks * each + 9 + weights + 2 * geometry.blocks + 9 + rotated
+    wanted = max(_LEAST_NODES, _NODES_A_TENSOR * weights)
     room = next((prime for prime in _GRAPH_PRIMES if prime >= wanted), wanted)
     if places > room:
         raise FlagError(

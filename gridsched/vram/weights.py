@@ -1,10 +1,13 @@
 """A model's tensors as placement sees them: the block that each belongs to, its bytes in each kind of memory.
 
-Owns ggml's rounding of a tensor, and which tensors the processor's backend lays out anew. Knows no device.
+Owns ggml's rounding of a tensor, the sums by block, and which tensors the processor's backend lays out anew. Knows no
+device.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gridsched.vram.header import TensorInfo
 from gridsched.vram.quants import QUANT_TYPES, cuda_padding_bytes
@@ -31,6 +34,37 @@ class Weight:
     host_bytes: int
     device_bytes: int
     repacked_bytes: int
+
+
+class BlockBytes(NamedTuple):
+    """All tensors of one block together: how many they are, and their bytes on the host and on a device."""
+
+    tensors: int
+    host_bytes: int
+    device_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensors:
+    """The tensors of one file, those of a block added up: launches are estimated by the hundred, and move whole blocks.
+
+    Each is equal to itself alone, so that what follows from one can be remembered by it.
+    """
+
+    named: Mapping[str, Weight]
+    outside: tuple[Weight, ...]
+    blocks: Mapping[int, BlockBytes]
+
+    @classmethod
+    def of(cls, weights: tuple[Weight, ...]) -> "Tensors":
+        """The same, sorted."""
+        blocks: dict[int, BlockBytes] = {}
+        for one in weights:
+            if one.block is not None:
+                count, host, device = blocks.get(one.block, (0, 0, 0))
+                blocks[one.block] = BlockBytes(count + 1, host + one.host_bytes, device + one.device_bytes)
+        outside = tuple(one for one in weights if one.block is None)
+        return cls({one.name: one for one in weights}, outside, blocks)
 
 
 def weight(tensor: TensorInfo) -> Weight:
