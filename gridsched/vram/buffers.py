@@ -12,7 +12,7 @@ from gridsched.vram.compute import adapters_bytes, compute_bytes, compute_bytes_
 from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
-from gridsched.vram.placement import adapter_bytes, control_vector_bytes, home, place, weight_bytes
+from gridsched.vram.placement import adapter_bytes, control_vector_bytes, hosted, place, weight_bytes
 from gridsched.vram.weights import Weight
 
 
@@ -45,8 +45,7 @@ def buffers_on_devices(
     if flags.control_vectors:
         beside.append(control_vector_bytes(geometry, placement))
     if not flags.host_buffer and flags.repack and flags.maps_file:
-        on_host = (weight for weight in geometry.weights if home(placement, weight) is None)
-        host_weights += sum(weight.repacked_bytes for weight in on_host)
+        host_weights += sum(weight.repacked_bytes for weight in hosted(geometry, placement))
     for extra, host_extra in beside:
         weights, host_weights = (
             [have + more for have, more in zip(weights, extra, strict=True)],

@@ -28,19 +28,28 @@ def cache_bytes(
     on_devices, on_host = [0] * placement.devices, 0
     key_type, value_type = CACHE_TYPES[flags.cache_type_k], CACHE_TYPES[flags.cache_type_v]
     widest = max((layer.value_width for layer in geometry.layers), default=0)
+
+    def layer_bytes(layer: Layer, *, on_device: bool) -> int:
+        cells = context.cells(layer.window)
+        size = _side_bytes(key_type, layer.key_width, cells, padded=on_device)
+        if not geometry.mla:
+            width = layer.value_width if context.flash_attn else widest
+            size += _side_bytes(value_type, width, cells, padded=on_device)
+        for side in layer.side_caches:
+            cells = context.side_cells(side.every)
+            size += _side_bytes(key_type, side.key_width, cells, padded=on_device)
+            size += _side_bytes(value_type, side.value_width, cells, padded=on_device)
+        return size
+
+    known: dict[tuple[object, ...], int] = {}  # most layers are alike
     for index, layer in enumerate(geometry.layers):
         if layer.cache_source != index:
             continue
         device = cache_device(placement, flags, index)
-        cells = context.cells(layer.window)
-        size = _side_bytes(key_type, layer.key_width, cells, device)
-        if not geometry.mla:
-            width = layer.value_width if context.flash_attn else widest
-            size += _side_bytes(value_type, width, cells, device)
-        for side in layer.side_caches:
-            cells = context.side_cells(side.every)
-            size += _side_bytes(key_type, side.key_width, cells, device)
-            size += _side_bytes(value_type, side.value_width, cells, device)
+        kind = (layer.key_width, layer.value_width, layer.window, layer.side_caches, device is None)
+        size = known.get(kind)
+        if size is None:
+            size = known[kind] = layer_bytes(layer, on_device=device is not None)
         if device is None:
             on_host += size
         else:
@@ -48,10 +57,10 @@ def cache_bytes(
     return on_devices, on_host
 
 
-def _side_bytes(kind: QuantType, width: int, cells: int, device: int | None) -> int:
+def _side_bytes(kind: QuantType, width: int, cells: int, *, padded: bool) -> int:
     """K's or V's bytes; a device pads the last quantized row."""
     size = row_bytes(kind, width) * cells
-    padding = cuda_padding_bytes(kind, width) if device is not None else 0
+    padding = cuda_padding_bytes(kind, width) if padded else 0
     return -(-(size + padding) // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT if padding else size
 
 

@@ -10,7 +10,7 @@ from gridsched.vram.cache import cache_device, layer_cache_bytes, layer_f16_byte
 from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
-from gridsched.vram.placement import Placement, home, place
+from gridsched.vram.placement import Placement, hosted, place
 from gridsched.vram.quants import CACHE_TYPES
 
 SLACK_BYTES = 2 << 20  # small tensors and alignment that no formula below names
@@ -92,6 +92,8 @@ class _Launch:
     @property
     def host_caches(self) -> list[int]:
         """The layers whose own cache is on the host."""
+        if self.placement.fully_offloaded and self.flags.kv_offload:
+            return []
         return [
             index
             for index, layer in enumerate(self.geometry.layers)
@@ -281,7 +283,7 @@ def _dequantized_bytes(launch: _Launch, layers: list[int]) -> int:
             if geometry.layers[i].cache_source == i and not geometry.mla
         ]
         return max(sizes, default=0)
-    if not context.flash_attn or not launch.flags.kv_offload:
+    if not context.flash_attn or not launch.flags.kv_offload or not launch.quantized_cache:
         return 0
     caching = [geometry.layers[i] for i in layers if geometry.layers[i].cache_source is not None]
     sizes = [layer_f16_bytes(launch.flags, context, layer, with_value=not geometry.mla) for layer in caching]
@@ -323,10 +325,9 @@ def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int
     largest = max(
         (
             weight.file_bytes
-            for weight in geometry.weights
+            for weight in hosted(geometry, placement)
             if (weight.block is not None or (launch.every_logit and weight.name in _OUTPUTS))
             and (weight.block or 0) < geometry.blocks
-            and (home(placement, weight) is None)
         ),
         default=0,
     )

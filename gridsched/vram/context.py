@@ -155,7 +155,7 @@ def _lacks_kernel(geometry: Geometry, flags: LaunchFlags, layers: Sequence[Layer
     ]
     if attending and "iq4_nl" in (flags.cache_type_k, flags.cache_type_v):
         return True
+    heads = {(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1)) for layer in attending}
     return geometry.architecture == "t5" or any(  # whose scores have a bias
-        not device_computes_flash_attn(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1))
-        for layer in attending
+        not device_computes_flash_attn(*lengths) for lengths in heads
     )

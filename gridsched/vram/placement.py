@@ -156,6 +156,16 @@ def home(placement: Placement, weight: Weight) -> int | None:
     return placement.output if _WITH_OUTPUT.fullmatch(weight.name) else placement.layers[0]
 
 
+def hosted(geometry: Geometry, placement: Placement) -> list[Weight]:
+    """The tensors whose home is the host."""
+    tensors, overridden = geometry.tensors, placement.overridden
+    if None in placement.layers:
+        return [weight for weight in geometry.weights if home(placement, weight) is None]
+    moved = [tensors.named[name] for name, device in overridden.items() if device is None]
+    rest = (weight for weight in tensors.outside if weight.name not in overridden)
+    return moved + [weight for weight in rest if home(placement, weight) is None]
+
+
 _LORA_SIDE = re.compile(r"\.lora_[ab]$")
 
 

@@ -64,7 +64,7 @@ def _check_cache_types(geometry: Geometry, flags: LaunchFlags, context: Context)
             "--cache-type-v",
             f"a model that caches K alone takes one type for both, not {flags.cache_type_k} and {flags.cache_type_v}",
         )
-    if flags.flash_attn == "off":
+    if flags.flash_attn == "off" or not (key.is_quantized or value.is_quantized):
         return
     for layer in geometry.layers[: geometry.blocks]:
         sides = (("K", "--cache-type-k", key, layer.key_length), ("V", "--cache-type-v", value, layer.value_length))
