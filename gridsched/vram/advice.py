@@ -32,7 +32,7 @@ _Carried = Callable[[Launches, Sequence[DeviceName], Mapping[DeviceName, int]], 
 
 class Fit(NamedTuple):
     """The largest pool at the slots that were asked for, else at one, and the most slots at the least context that
-    would do; 0 where nothing fits."""
+    would do; 0 where nothing was found to fit."""
 
     ctx_size: int
     parallel: int
@@ -165,7 +165,7 @@ class Advice:
         if not self._slots or self._slots == 1:
             return
         slots = self._most_slots
-        if not slots:
+        if not 0 < slots < self._slots:  # of a pool more slots can take less than fewer do: that is no advice
             return
         if self._launches.person.parallel is not None:
             yield Suggestion("flags", f"--parallel {slots}", self._with_slots(slots))
@@ -209,7 +209,8 @@ class Advice:
 
 
 def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The largest number below `high` for which `holds`, as it does for `low`. What holds for one holds below it."""
+    """The largest number below `high` for which `holds`, as it does for `low`; what holds for one holds below it. Where
+    that is not so, as among ladders, which end at other devices each, it is one that holds before one that does not."""
     while high - low > 1:
         middle = (low + high) // 2
         if holds(middle):

@@ -210,3 +210,25 @@ def test_L7_every_suggestion_followed_makes_it_fit(
     for suggestion in found.suggestions():
         assert carries(geometry, followed(suggestion, request_), rooms), suggestion
     assert (found.suggestions() == ()) or not carries(geometry, request_, rooms)
+
+
+@pytest.mark.slow
+def test_L7_a_large_context_is_found_where_a_small_one_would_stay_on_too_few_cards() -> None:
+    """The ladder of 256 tokens ends at three cards, which do not carry it with half of them free; four carry 67584."""
+    sizes = {DeviceName(name): 24 * GIB for name in "abcd"}
+    request = replace(REQUEST, device_bytes=sizes)
+    rooms = {name: int(0.55 * size) for name, size in sizes.items()}
+    name = "Llama-3.3-70B-Q4_K_M"
+    fit = Advice(real(name), request, tuple(rooms), rooms).largest()
+    assert not carries(real(name), replace(request, ctx_size=256), rooms)
+    assert fit.ctx_size > 0
+    assert carries(real(name), replace(request, ctx_size=fit.ctx_size), rooms)
+    assert not carries(real(name), replace(request, ctx_size=fit.ctx_size + 256), rooms)
+
+
+def test_L7_more_slots_of_the_same_pool_are_no_advice() -> None:
+    """They can take less than fewer do, where the graph shrinks with the cells of a stream; who asked wants fewer."""
+    for room_gib in (5, 6, 7, 8, 10, 12):
+        request = replace(REQUEST, ctx_size=131072, parallel=4, cache_types=("f16", "f16"))
+        for setting, value in told(advice(LLAMA, request, a=room_gib)):
+            assert setting != "parallel" or int(value) < 4
