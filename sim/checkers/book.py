@@ -371,23 +371,22 @@ class Book(Facts):
 
     def _note_start(self, command: StartInstance) -> None:
         notes = list(self.wanting(command.model))
-        wanted = [note.job_class for note in notes]
-        if self.wished(command.model):
-            wanted.append(JobClass.INTERACTIVE)
-        elif self.pinned(command.model):
-            wanted.append(JobClass.BACKGROUND)
+        others = [JobClass.INTERACTIVE] if self.wished(command.model) else []
+        if not others and self.pinned(command.model):
+            others = [JobClass.BACKGROUND]
+        here = [note for note in notes if self.models_for(note) == (command.model,) and not note.job.warm_only]
         option = command.option
         one = InstanceNote(
             command.instance_id,
             command,
             self.now,
-            min(wanted, default=None),
+            min((*others, *(note.job_class for note in notes)), default=None),
+            min((*others, *(note.job_class for note in here)), default=JobClass.BATCH),
             self.need_of(option),
             command.model,
             option.devices,
             option.parallel,
         )
-        one.guessed = any(note.job.model != one.model for note in notes)
         self.regrown.discard(one.model)
         self.instances[one.id] = one
         self.of_model.setdefault(one.model, []).append(one)

@@ -58,8 +58,9 @@ class GrantNote:
 
 @dataclass(slots=True, eq=False)
 class InstanceNote:
-    """A process from its start until its memory is back. `for_class`: the highest class that waited for it then.
-    `guessed`: some of them named a family, and may have waited elsewhere.
+    """A process from its start until its memory is back. `for_class`: the highest class that may have waited for it
+    then, those of a family included who may have waited elsewhere; `surely_for`: the highest that waited for it and
+    nothing else, and could begin its load, batch where none did.
     `ttl` is what its last jobs asked for it to be kept (R6).
     `need` is what was to be reserved for it, `held` what it was last read to hold on
     each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say. `chats` are
@@ -70,12 +71,12 @@ class InstanceNote:
     start: StartInstance
     started_at: float
     for_class: JobClass | None
+    surely_for: JobClass
     need: dict[DeviceName, int]
     model: ModelName
     devices: tuple[DeviceName, ...]
     parallel: int
     state: str = "starting"  # starting, ready, stopping, exited
-    guessed: bool = False
     ready_at: float = LONG_AGO
     stopped_at: float = LONG_AGO
     served: bool = False

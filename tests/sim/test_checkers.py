@@ -444,6 +444,33 @@ def test_R4a_a_low_load_is_replaced_by_low_work_before_its_time() -> None:
     assert tape.rules == {"R4a"}
 
 
+@pytest.mark.parametrize(
+    ("here", "of_the_family", "by", "rules"),
+    [
+        (CHAT, BATCH, BATCH, set()),  # loaded for a chat, whoever else may wait for it
+        (BATCH, CHAT, BATCH, set()),  # perhaps
+        (BACKGROUND, BATCH, BACKGROUND, {"R4a"}),  # surely for background work, at least
+        (BATCH, BACKGROUND, BACKGROUND, set()),  # perhaps for batch work, to which this is above
+        (BATCH, BACKGROUND, BATCH, {"R4a"}),  # for low work in any case
+    ],
+)
+def test_R4a_whom_a_load_is_for_where_a_family_waits(
+    here: JobClass, of_the_family: JobClass, by: JobClass, rules: set[str]
+) -> None:
+    """Somebody names the model, and somebody its family, who may wait at another variant."""
+    tape = Tape(model("a", 60, parallel=1), model("b", 60), policy=Policy(hot_window_seconds=0.0))
+    sizes = (Variant(ModelName("b"), Quality.PREFERRED), Variant(ModelName("a"), Quality.COMPACT))
+    tape.hear(FamiliesChanged((FamilySpec(ModelName("f"), sizes),)))
+    tape.hear(JobSubmitted(job(1, "f", of_the_family)))
+    tape.hear(JobSubmitted(job(2, "a", here)), tape.start(1, "a"))
+    tape.hear(InstanceReady(InstanceId(1)), grant(job(2, "a", here), 1), at=1.0)
+    tape.hear(JobAbandoned(JobId(1)), at=4.0)
+    tape.hear(JobSubmitted(job(3, "b", by)), at=5.0)
+    tape.hear(JobSubmitted(job(4, "a", BATCH)), at=6.0)
+    tape.hear(JobEnded(GrantId(2), DONE), stop(1), at=10.0)
+    assert tape.rules == rules
+
+
 def test_S9_a_job_waits_longer_than_it_may() -> None:
     """Its own limit, and no rejection when it has passed."""
     tape = Tape(model("a", parallel=1), model("b"))

@@ -101,6 +101,11 @@ def anybody_may_be_evicted(patch: Patch) -> None:
     patch.setattr(eviction, "obstacle_to", lambda *_: None)
 
 
+def turns_are_over_at_once(patch: Patch) -> None:
+    """Low work takes the memory of what was loaded a moment ago for its like."""
+    patch.setattr(eviction, "_obstacle_of_turns", lambda *_: None)
+
+
 def memory_is_never_full(patch: Patch) -> None:
     """The ledger says yes to everything."""
     yes: Callable[..., bool] = lambda *_: True  # noqa: E731 - one word for three methods
@@ -376,6 +381,7 @@ def rules_found(
         (last_in_first_out, {"S2"}),
         (batch_before_background, {"S1"}),
         (anybody_may_be_evicted, {"R1", "R4a"}),
+        (turns_are_over_at_once, {"R4a"}),
         (memory_is_never_full, {"L1"}),
         (others_hold_nothing, {"L1", "L3"}),
         (estimates_are_halved, {"L1", "L3"}),
