@@ -22,7 +22,8 @@ def look(state: State, instance: Instance) -> None:
 
 def moments(state: State, instance: Instance) -> tuple[float, float]:
     """When time could next change anything about an instance but for its relief, and when it could bring that; inf for
-    never. What has passed already and nobody has acted on stays in the past."""
+    never. One that has passed while it did not count, as an idle model's (R6) while jobs wait, is in the past: it is
+    acted on in this step."""
     wake_at, relief_at = instance.settle_by, inf
     if instance.state is not READY:
         wake_at = min(wake_at, instance.release_by)

@@ -331,9 +331,11 @@ def inv_17_who_waits_for_a_load_has_a_plan_or_a_reason(state: State) -> None:
 
 
 def inv_18_the_armed_moment_lies_ahead(state: State) -> None:
-    """S7: what was due has been done; a timer in the past would be a poll, or never ring."""
+    """S7: what was due has been done, whoever found it due; a timer in the past would be a poll, or never ring."""
     if state.wake_at <= state.now:
         broken(state, 18, f"the timer stands at {state.wake_at:.6f}, now is {state.now:.6f}")
+    for instance_id in state.wakes.come:
+        broken(state, 18, f"the moment of instance {instance_id} has come and nobody acts on it", instance=instance_id)
 
 
 def inv_19_leases(state: State) -> None:

@@ -210,7 +210,11 @@ class Scheduler:
                 if state.reliefs.come:
                     relief.give_turns(state)
                 if not state.replan_due and not state.turned:
-                    return
+                    if not state.wakes.come:
+                        return
+                    # What kept an idle model is over, and its time has passed meanwhile (R6): now that all is settled,
+                    # because who left its queue within this step may be back in it.
+                    self._act_on_moments()
 
     def _serve(self, touched: dict[ModelName, ModelState]) -> None:
         """Chats of all touched models go before low work of any, so that a chat that has to wait holds its device."""
@@ -295,6 +299,14 @@ class Scheduler:
             waiting.reject(state, record, admission.wait_is_over(state, record, model), "S9")
         state.reliefs.next_at(now)
         state.wakes.next_at(now)
+        self._act_on_moments()
+        if state.plan_wake_at <= now or (state.groups and families.next_at(state) <= now):
+            state.replan_due = True
+
+    def _act_on_moments(self) -> None:
+        """Of the instances whose moment has come."""
+        state = self._state
+        now = state.now
         for instance_id in sorted(state.wakes.come):
             instance = state.instances[instance_id]
             state.touch(instance.model)
@@ -306,8 +318,6 @@ class Scheduler:
                 lifecycle.stop(state, instance, "R6", "idle")
             elif rebalance.movable_at(instance) <= now:
                 state.replan_due = True
-        if state.plan_wake_at <= now or (state.groups and families.next_at(state) <= now):
-            state.replan_due = True
 
     def _next_wake(self) -> float:
         """The earliest moment after now at which time alone could change a decision."""

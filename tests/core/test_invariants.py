@@ -207,7 +207,15 @@ def held_without_a_plan(state: State) -> None:
     instance.model.instance = None
 
 
-@pytest.mark.parametrize(("number", "bug"), [(2, settled_in_secret), (6, held_without_a_plan)])
+def unloaded_by_nobody(state: State) -> None:
+    """INV-18: it is idle for longer than it is kept."""
+    instance = parts(state)[0]
+    state.wakes.set(instance.id, state.now - 1.0, state.now)
+
+
+@pytest.mark.parametrize(
+    ("number", "bug"), [(2, settled_in_secret), (6, held_without_a_plan), (18, unloaded_by_nobody)]
+)
 def test_an_invariant_with_two_sides_catches_a_bug_on_either(number: int, bug: Callable[[State], None]) -> None:
     """The other one of each."""
     state = busy_state()

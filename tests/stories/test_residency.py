@@ -1,10 +1,12 @@
 """R1 to R6: which models stay, which go, and never with a request in flight."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from gridsched.core.commands import StopInstance
+from gridsched.core.events import ModelsChanged
 from gridsched.core.ids import JobId
 from gridsched.core.job import JobClass
 from gridsched.core.policy import Policy
@@ -237,6 +239,52 @@ def test_R6_a_model_with_waiting_jobs_is_not_idle() -> None:
     world.submit("m", BACKGROUND)
     world.advance(100.0)
     assert world.state("m") == "ready"
+
+
+def test_R6_a_model_goes_with_the_last_job_that_waited_past_its_ttl() -> None:
+    """A chat holds its low job until long after the ttl; in the step in which that client gives up, it is unloaded."""
+    world = World(
+        (model("m", option(4), idle_ttl_seconds=5.0), model("chat", option(4))),
+        policy=Policy(background_max_starvation_seconds=0.0),
+    )
+    world.warm("chat")
+    first = world.submit("m", BACKGROUND)
+    world.advance(10.0)
+    world.finish(first)
+    world.submit("chat")
+    second, third = world.submit("m", BACKGROUND), world.submit("m", BACKGROUND)
+    world.advance(100.0)
+    world.leave(second)
+    assert world.stops("m") == []
+    world.leave(third)
+    assert world.stops("m") == [world.now]
+
+
+def test_R6_a_model_goes_when_its_last_waiting_job_has_waited_too_long() -> None:
+    """The same by a refusal (S9), and at the moment of it."""
+    world = World(
+        (model("m", option(4), idle_ttl_seconds=20.0), model("chat", option(4))),
+        policy=Policy(background_max_starvation_seconds=0.0),
+    )
+    world.warm("chat", "m")
+    world.submit("chat")
+    asked_at = world.now
+    low = world.submit("m", BACKGROUND, max_wait=30.0)
+    world.advance(100.0)
+    assert world.rejection(low) is not None
+    assert world.stops("m") == [asked_at + 30.0]
+
+
+def test_R6_a_model_goes_in_the_step_that_lets_it() -> None:
+    """Unused for longer than it is kept: unpinned, or by a new configuration."""
+    spec = model("m", option(4), idle_ttl_seconds=60.0)
+    world = World((spec, model("pin", option(4), idle_ttl_seconds=5.0, pinned=True)))
+    world.warm("m", "pin")
+    world.advance(20.0)
+    world.pin("pin", pinned=False)
+    assert world.stops("pin") == [world.now]
+    world.tell(ModelsChanged((replace(spec, idle_ttl_seconds=10.0),)))
+    assert world.stops("m") == [world.now]
 
 
 def test_S2_low_work_has_nothing_evicted_that_older_work_of_its_class_waits_for() -> None:
