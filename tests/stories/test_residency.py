@@ -183,6 +183,24 @@ def test_R4a_does_not_hold_interactive_work_back() -> None:
     assert world.granted_at(chat) is not None
 
 
+def test_R4a_gives_no_turn_to_what_was_loaded_for_a_person() -> None:
+    """Its heat keeps it from low work; once that is over, an older low job of another model has it, though low work runs
+    on it and it was loaded a moment ago."""
+    world = World((model("a", option(10)), model("b", option(10))), policy=Policy(hot_window_seconds=5.0))
+    chat = world.submit("a")
+    world.advance(10.0)
+    world.finish(chat)
+    cools_at = world.now + 5.0
+    world.submit("b", BATCH)
+    mine = world.submit("a", BATCH)
+    world.advance(4.9)
+    assert (world.state("a"), world.running("a")) == ("ready", 1)
+    world.advance(0.1)
+    assert world.state("a") == "draining"
+    world.finish(mine)
+    assert world.stops("a") == [cools_at]
+
+
 def test_R4a_lapses_when_the_model_has_no_work() -> None:
     """The low model is idle, and its client has not asked again in two seconds: the next low job takes the memory."""
     world = World((model("a", option(12)), model("b", option(12))))
