@@ -184,8 +184,8 @@ def test_R4a_does_not_hold_interactive_work_back() -> None:
 
 
 def test_R4a_gives_no_turn_to_what_was_loaded_for_a_person() -> None:
-    """Its heat keeps it from low work; once that is over, an older low job of another model has it, though low work runs
-    on it and it was loaded a moment ago."""
+    """Its heat keeps it from low work; once that is over, an older low job of another model has its memory, though it
+    was loaded a moment ago and low work runs on it."""
     world = World((model("a", option(10)), model("b", option(10))), policy=Policy(hot_window_seconds=5.0))
     chat = world.submit("a")
     world.advance(10.0)
