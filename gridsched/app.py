@@ -15,8 +15,12 @@ import trio
 
 from gridsched.api.app import Front
 from gridsched.api.listen import CannotListen, PortTaken, listen, room_for_connections
+from gridsched.api.plans import Planner
+from gridsched.api.problems import RequestError
 from gridsched.api.settings import FrontSettings
 from gridsched.core.errors import CoreError
+from gridsched.core.events import DevicesChanged, ModelsChanged
+from gridsched.core.scheduler import Scheduler
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.nvml import Usable, all_of
@@ -33,6 +37,7 @@ from gridsched.library.scan import usual_folders
 from gridsched.library.sources import read_library, with_problems
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
+from gridsched.runtime.advice import Adviser
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.runtime.tape import Recorder
 from gridsched.settings.document import Loc, dotted
@@ -243,6 +248,28 @@ def no_model(folders: tuple[Path, ...]) -> str:
 def describe(engine: EngineInfo) -> str:
     """The engine in a few words."""
     return f"{engine.path or 'llama-server'} ({engine.version}, {engine.backend})"
+
+
+def plan_here(parts: Parts, settings: Settings, model: str, ctx_size: int | None) -> Mapping[str, object]:
+    """What a load would come to on a server that had just been started here: nothing runs but what is pinned, which
+    loads first. Reads the devices once; not inside trio. Raises StartError for a model or context that cannot be."""
+    scheduler = Scheduler(settings.policy())
+
+    async def asked() -> Mapping[str, object]:
+        scheduler.step(DevicesChanged(tuple(info.spec for info in parts.monitor.devices())), 0.0)
+        for read in await parts.monitor.read({}):
+            scheduler.step(read, 0.0)
+        served = (found.spec for found in parts.catalog.models())
+        scheduler.step(ModelsChanged(tuple(spec for spec in served if spec is not None)), 0.0)
+        planner = Planner(
+            parts.catalog, Adviser(parts.catalog), lambda name, options: scheduler.outlook(name, 0.0, options)
+        )
+        return await planner.plan(model, None if ctx_size is None else str(ctx_size))
+
+    try:
+        return trio.run(asked)
+    except RequestError as error:
+        raise StartError(error.problem.message) from None
 
 
 def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:

@@ -244,9 +244,17 @@ class Catalog(Protocol):
         """Plan from now on with what these say of other models' launches, too (L2). Whether anything is planned
         otherwise than before."""
 
-    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
+        """The model's ladder if its slots shared so many tokens, whatever is configured; estimates alone. Made in a
+        thread. Raises ValueError with a sentence where it cannot be launched so, KeyError for a model that is not there
+        or has no ladder."""
+
+    async def largest_fit(
+        self, model: ModelName, usable_bytes: Mapping[DeviceName, int], ctx_size: int | None = None
+    ) -> LargestFit:
         """The largest context at the model's slots and the most slots that those bytes carry, and what to change so
-        that the model fits into them. Long arithmetic is done in a thread; cancelled, nobody waits for its end."""
+        that the model fits into them; as configured, or asked for `ctx_size`. Long arithmetic is done in a thread;
+        cancelled, nobody waits for its end."""
 
 
 # --- the engine -------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class SimulatedCatalog:
 
     def __init__(self, devices: Sequence[DeviceSpec], models: Sequence[SimModel] = MODELS) -> None:
         self._sims = {ModelName(one.name): one for one in models}
-        names = tuple(device.name for device in devices)
+        self._devices = names = tuple(device.name for device in devices)
         self._models = tuple(_catalog_model(one, names) for one in models)
         served = {model.name: model for model in self._models}
         found = (CatalogFamily.of(entry, served) for entry in FAMILIES)
@@ -149,7 +149,18 @@ class SimulatedCatalog:
         """Nothing: what is simulated is known."""
         return False
 
-    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
+        """That context on each device. Raises KeyError for a model that is not there."""
+        await trio.lowlevel.checkpoint()
+        sim = self._sims[model]
+        return tuple(sim.option(device, ctx_size, sim.parallel) for device in self._devices)
+
+    async def largest_fit(
+        self,
+        model: ModelName,
+        usable_bytes: Mapping[DeviceName, int],
+        ctx_size: int | None = None,
+    ) -> LargestFit:
         """The most context at the model's slots; the cache grows with the context and not with the slots, so as many
         slots fit as are asked for wherever the full context does."""
         await trio.lowlevel.checkpoint()

@@ -22,6 +22,7 @@ from gridsched.api.health import deep, health
 from gridsched.api.inventory import inventory, one_model
 from gridsched.api.jobs import jobs, one_job
 from gridsched.api.origin import foreign
+from gridsched.api.plans import Planner
 from gridsched.api.problems import (
     LONGEST_SAID_NAME,
     Problem,
@@ -123,6 +124,8 @@ def _add_routes(app: QuartTrio, house: House) -> None:
 
 
 def _add_model_routes(app: QuartTrio, house: House) -> None:
+    planner = Planner(house.runtime.parts.catalog, house.runtime.adviser, house.runtime.outlook)
+
     @app.get("/api/models")
     async def get_models() -> Response:
         return _json(inventory(house))
@@ -133,6 +136,10 @@ def _add_model_routes(app: QuartTrio, house: House) -> None:
         if told is None:
             return _problem(unknown_model(name, house.runtime.parts.catalog.closest(name)))
         return _json(told)
+
+    @app.get("/api/models/<path:name>/plan")
+    async def get_plan(name: str) -> Response:
+        return _json(await planner.plan(name, request.args.get("ctx")))
 
 
 def _add_errors(app: QuartTrio, house: House) -> None:

@@ -3,12 +3,12 @@
 Owns the shape of the answers. Must never find a reason itself: every word of it is the scheduler's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gridsched.api.seat import House
 from gridsched.core import words
 from gridsched.core.ids import JobId
-from gridsched.core.snapshot import Explanation, PlanView, RunningView, WaitingView
+from gridsched.core.snapshot import Explanation, PlanView, RunningView, VictimView, WaitingView
 from gridsched.runtime.decisions import line_of
 
 
@@ -83,17 +83,23 @@ def _plan(view: PlanView) -> Mapping[str, object]:
         "parallel": view.parallel,
         "needs": view.needs,
         "live": view.live,
-        "victims": [
-            {
-                "instance": one.instance,
-                "model": one.model,
-                "bytes": one.bytes,
-                "steps": one.steps,
-                "terms": {name: round(value, 3) for name, value in one.terms.items()},
-            }
-            for one in view.victims
-        ],
+        "victims": victims(view.victims),
     }
+
+
+def victims(views: Sequence[VictimView]) -> list[Mapping[str, object]]:
+    """Those that a plan wants to go."""
+    return [
+        {
+            "instance": one.instance,
+            "model": one.model,
+            "bytes": one.bytes,
+            "steps": one.steps,
+            "why": one.why,
+            "terms": {name: round(value, 3) for name, value in one.terms.items()},
+        }
+        for one in views
+    ]
 
 
 def _rounded(seconds: float | None) -> float | None:

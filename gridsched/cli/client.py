@@ -18,7 +18,11 @@ class NotOurs(Exception):
 
 
 class Refused(Exception):
-    """The server answers that it will not, or cannot; the sentence is its own."""
+    """The server answers that it will not, or cannot; the sentence and the code are its own."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +61,7 @@ def fetch(client: httpx.Client, path: str) -> Mapping[str, Any]:
     if answer.is_success and isinstance(told, dict):
         return told
     if answer.status_code not in (401, 403) and isinstance(told, dict) and isinstance(told.get("error"), dict):
-        raise Refused(str(told["error"].get("message", "")))
+        raise Refused(str(told["error"].get("message", "")), str(told["error"].get("code", "")))
     answer.raise_for_status()
     raise NotOurs("it sends no JSON object")
 

@@ -7,6 +7,7 @@ machine's llama-server lists.
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ CONFIGURATION = 2
 MIB = 1 << 20
 SOFTWARE_CARD = "llvmpipe"  # Vulkan on the processor: what it decides about memory says nothing of a card
 MOST_NAMED = 3
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _COMPONENTS = (
     ("weights", "weights_bytes"),
     ("cache", "kv_bytes"),
@@ -92,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         file = _read(args.file)
         target, notes = _target(args, flags)
-        found = estimate(file, flags, target)
+        found = estimate(file, flags, target, remote=_ADDRESS.match(args.file) is not None)
     except (Unreadable, FlagError, GeometryError, _Wrong) as error:
         where = f"{args.file}: " if isinstance(error, Unreadable | GeometryError) else ""
         print(f"gridsched: {printable(where + str(error))}", file=sys.stderr)
@@ -104,9 +106,13 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _read(name: str) -> ModelFile:
-    """The model that a path names. Raises Unreadable and _Wrong."""
+    """The model that a path or an address names. Raises Unreadable and _Wrong."""
     if not name:
         raise _Wrong("an empty path")
+    if _ADDRESS.match(name):
+        from gridsched.library.remote import read_remote  # noqa: PLC0415 - it brings httpx, which takes a quarter second
+
+        return read_remote(name, os.environ)
     path = Path(name)
     try:
         return read_model(path)

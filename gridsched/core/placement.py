@@ -18,6 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from gridsched.core.ids import DeviceName, InstanceId, RequestId
+from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger, Needs
 from gridsched.core.model import LaunchOption
@@ -185,7 +186,8 @@ class Draft:
         return True
 
     def claim(self, plan: Plan, ledger: Ledger) -> None:
-        """Set a live plan's bytes aside, and count those of its victims as being freed."""
+        """Set a live plan's bytes aside, and count those of its victims as being freed; of a plan that stands for a
+        while some stop already, and were counted from the start."""
         for device, need in plan.needs:
             self.now[device] -= need
             self.later[device] -= need
@@ -193,6 +195,8 @@ class Draft:
             self.looks.clear()
         for victim in plan.victims:
             self.taken.add(victim.id)
+            if victim.state is InstanceState.STOPPING or victim.restarting:
+                continue
             for device, held_bytes in ledger.bytes_of(victim.id).items():
                 self.later[device] += held_bytes
 

@@ -5,6 +5,7 @@ what an older plan began and a new one does not need is undone. Runs only when s
 changed; an event about a ready model never comes here unless some job waits for a load.
 """
 
+from collections.abc import Mapping
 from math import inf
 
 from gridsched.core import (
@@ -128,12 +129,50 @@ def _draft(state: State) -> Draft:
 
 def prospect(state: State, want: Want) -> Plan | Obstacle:
     """What a want would be given now, behind the claims of older plans as they stand. Changes nothing (R10)."""
+    return _find(state, want, _draft_behind(state, _older(state, want)))
+
+
+def _older(state: State, want: Want) -> list[Plan]:
+    """The plans of other models that go before a want."""
+    name = want.model.name
+    return [
+        plan
+        for plan in state.plans
+        if plan.live and plan.want.rank < want.rank and plan.want.model.plan is plan and plan.want.model.name != name
+    ]
+
+
+def _draft_behind(state: State, older: list[Plan]) -> Draft:
     draft = _draft(state)
-    for plan in state.plans:
-        standing = plan.live and plan.want.model.plan is plan and plan.want.model is not want.model
-        if standing and plan.want.rank < want.rank and all(device in draft.now for device, _ in plan.needs):
+    for plan in older:
+        if all(device in draft.now for device, _ in plan.needs):
             draft.claim(plan, state.ledger)
-    return _find(state, want, draft)
+    return draft
+
+
+def outlook(state: State, want: Want, gone: Instance | None = None) -> Plan | Obstacle:
+    """What a person's load would come to now, and what it would wait for: `prospect`, with the turns of others (R4b)
+    and the loads before it (L6). `gone` is the model's own process, if that is to be replaced. Changes nothing."""
+    older = [plan for plan in _older(state, want) if plan.want.chat]
+    slots = _LoadSlots(state)
+    if (barred := slots.is_far_ahead(older)) is not None:
+        return barred
+    for plan in older:
+        slots.claim(plan)
+    draft = _draft_behind(state, older)
+    if gone is not None:
+        draft.taken.add(gone.id)
+        for device, held_bytes in state.ledger.bytes_of(gone.id).items():
+            draft.later[device] += held_bytes
+    turn: Obstacle | None = None
+    found = _find(state, want, draft)
+    if isinstance(found, Obstacle) and found.but_for == "turn":
+        turn, found = found, _find(state, want, draft, patient=True)
+    if isinstance(found, Plan):
+        found.held = turn
+        found.waits = _waits_for_memory(found)
+        found.waits = _kept_from_beginning(state, found, slots.taken)
+    return found
 
 
 class _Judge:
@@ -337,11 +376,15 @@ def _clear_the_way(state: State, plan: Plan) -> None:
             lifecycle.stop(state, victim, "R1", reason, LogEvent.EVICT, **terms.figures())
         else:
             _let_drain(state, plan, victim, reason)
-    if any(victim.busy() for victim in plan.victims):
-        names = ", ".join(sorted(victim.model.spec.name for victim in plan.victims if victim.busy()))
-        plan.waits = ("R2", f"running steps of {names} end first")
-    elif not plan.fits_now:
-        plan.waits = ("R3", "memory is being freed")
+    plan.waits = _waits_for_memory(plan)
+
+
+def _waits_for_memory(plan: Plan) -> tuple[str, str]:
+    """What keeps the memory of a plan from being there; empty where it is."""
+    busy = sorted(victim.model.spec.name for victim in plan.victims if victim.busy())
+    if busy:
+        return "R2", f"running steps of {', '.join(busy)} end first"
+    return ("", "") if plan.fits_now else ("R3", "memory is being freed")
 
 
 def _let_drain(state: State, plan: Plan, victim: Instance, reason: str) -> None:
@@ -370,20 +413,26 @@ def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
 def _begin_loads(state: State, plans: list[Plan]) -> None:
     """Start what can start, oldest first."""
     slots = _LoadSlots(state)
-    taken = slots.taken
     for plan in plans:
         if not plan.live:
             continue
-        model = plan.want.model
-        if plan.want.chat in taken:
-            plan.waits = ("L6", f"{taken[plan.want.chat]} is loading")
-        elif plan.fits_now and model.old_process_lives():
-            plan.waits = ("P5", "its old process has to end first")
-        elif plan.fits_now and not state.ledger.really_free(plan.needs):
-            plan.waits = ("L3", "the device says that its memory is not free yet")
-        elif plan.fits_now:
+        plan.waits = _kept_from_beginning(state, plan, slots.taken)
+        if not plan.waits[0]:
             lifecycle.start(state, plan)
         slots.claim(plan)
+
+
+def _kept_from_beginning(state: State, plan: Plan, taken: Mapping[bool, str]) -> tuple[str, str]:
+    """What a live plan waits for before its load may begin; empty where it may begin now."""
+    if plan.want.chat in taken:
+        return "L6", f"{taken[plan.want.chat]} is loading"
+    if not plan.fits_now:
+        return plan.waits
+    if plan.want.model.old_process_lives():
+        return "P5", "its old process has to end first"
+    if not state.ledger.really_free(plan.needs):
+        return "L3", "the device says that its memory is not free yet"
+    return "", ""
 
 
 def _watch_the_rest(state: State) -> None:

@@ -24,6 +24,7 @@ from gridsched.core import (
     guard,
     leases,
     lifecycle,
+    outlook,
     pause,
     persons,
     pins,
@@ -65,10 +66,11 @@ from gridsched.core.events import (
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.invariants import check
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
+from gridsched.core.model import LaunchOption
 from gridsched.core.policy import Policy
 from gridsched.core.queues import JobRecord
 from gridsched.core.residency import GrantRecord, Instance, ModelState
-from gridsched.core.snapshot import Explanation, Jobs, Snapshot, WaitingView
+from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot, WaitingView
 from gridsched.core.state import State
 from gridsched.core.transitions import SERVER_MOVES, JobMove, JobState, ServerMove, moved
 
@@ -174,6 +176,11 @@ class Scheduler:
     def explain(self, job_id: JobId, now: float) -> Explanation | None:
         """All that is known of a job, also of one that is over as long as its story is remembered."""
         return views.explain(self._state, job_id, now)
+
+    def outlook(self, model: ModelName, now: float, options: tuple[LaunchOption, ...] | None = None) -> LoadView | None:
+        """What a person's load of a model would come to now; None for one that is not there. With `options` it is
+        launched by these instead of its ladder, in place of the process that it may have."""
+        return outlook.of_load(self._state, model, now, options)
 
     def story(self, job_id: JobId | None = None, *, instance_id: InstanceId | None = None) -> tuple[str, ...]:
         """What was decided lately about a job or an instance, a line each."""

@@ -6,11 +6,11 @@ A stale picture may inform, it must never gate a decision. Built on request by `
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gridsched.core.commands import Log
+from gridsched.core.commands import Log, Rejection
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass, JobKind
-from gridsched.core.model import Tier
+from gridsched.core.model import LaunchOption, Tier
 from gridsched.core.transitions import LeaseState
 
 
@@ -119,13 +119,15 @@ class RunningView:
 
 @dataclass(frozen=True, slots=True)
 class VictimView:
-    """One instance that a plan wants to go. `terms` are what it was chosen by (R5), in seconds."""
+    """One instance that a plan wants to go. `terms` are what it was chosen by (R5), in seconds, and `why` says how it
+    stands, in a keeper's words."""
 
     instance: InstanceId
     model: ModelName
     bytes: int
     steps: int
     terms: Mapping[str, float]
+    why: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,24 @@ class PlanView:
     needs: Mapping[DeviceName, int]
     live: bool
     victims: tuple[VictimView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadView:
+    """What a person's load of a model would come to now (R7). `instance`: its process, where it has one.
+
+    `plan` is how it would be launched, by `option`; with a `rule` it begins later, for that `reason`, without one at
+    once. Without a plan `reason` is why there is none now, and `refusal` is given where nothing that runs could make
+    room (L7), or no load is taken on at all.
+    """
+
+    model: ModelName
+    instance: InstanceView | None
+    option: LaunchOption | None = None
+    plan: PlanView | None = None
+    rule: str = ""
+    reason: str = ""
+    refusal: Rejection | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import DeviceBook
-from gridsched.core.placement import Obstacle
+from gridsched.core.placement import Obstacle, Plan
 from gridsched.core.queues import CLASSES, JobRecord, ModelQueue, Rank
 from gridsched.core.residency import GrantRecord, Instance, ModelState
 from gridsched.core.snapshot import (
@@ -43,7 +43,7 @@ def snapshot(state: State, now: float) -> Snapshot:
     return Snapshot(
         at=now,
         devices=tuple(_device(state, book, now) for book in state.ledger.books.values()),
-        instances=tuple(_instance(state, item, now) for item in state.instances.values()),
+        instances=tuple(instance_of(state, item, now) for item in state.instances.values()),
         queue_lengths={each: state.counts[each].waiting for each in CLASSES},
         running={each: state.counts[each].running for each in CLASSES},
         failed=failed,
@@ -82,7 +82,10 @@ def explain(state: State, job_id: JobId, now: float) -> Explanation | None:
         return Explanation(now, job_id, None, None, None, story) if story else None
     if record.grant_id is not None:
         return Explanation(now, job_id, None, _running(state.grants[record.grant_id], now), None, story)
-    return Explanation(now, job_id, waiting(state, job_id, now), None, _plan(state, record), story)
+    plan = state.models[record.model].plan
+    return Explanation(
+        now, job_id, waiting(state, job_id, now), None, None if plan is None else plan_of(state, plan), story
+    )
 
 
 def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
@@ -208,10 +211,8 @@ def _running(entry: GrantRecord, now: float) -> RunningView:
     )
 
 
-def _plan(state: State, record: JobRecord) -> PlanView | None:
-    plan = state.models[record.model].plan
-    if plan is None:
-        return None
+def plan_of(state: State, plan: Plan) -> PlanView:
+    """A plan: what is launched, and who goes for it."""
     victims = (
         VictimView(
             victim.id,
@@ -219,6 +220,7 @@ def _plan(state: State, record: JobRecord) -> PlanView | None:
             sum(state.ledger.bytes_of(victim.id).values()),
             len(victim.grants),
             cost.terms_of(state, victim, plan.want.load_class).figures(),
+            _why_it_stays(victim, state.now),
         )
         for victim in plan.victims
     )
@@ -253,7 +255,8 @@ def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
     )
 
 
-def _instance(state: State, instance: Instance, now: float) -> InstanceView:
+def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
+    """One process."""
     option = instance.option
     pages = [book.reservations.get(instance.id) for book in state.ledger.books.values()]
     held = [page for page in pages if page is not None]

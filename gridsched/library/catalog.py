@@ -30,6 +30,7 @@ from gridsched.ports import (
     Measurement,
 )
 from gridsched.vram.calibrate import overheads
+from gridsched.vram.flags import FlagError
 
 NEWS_BYTES = 8 << 20
 """What a process takes beside its buffers differs by some MiB from one start to the next."""
@@ -170,24 +171,40 @@ class ModelCatalog:
             for why in entry.doubts:
                 yield f"{name}: what is kept of a launch is not believed, and its estimate stands: {why}"
 
-    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
+        """The ladder for another context. Raises KeyError for a model that is not there, or unavailable."""
+        planned = self._entries[model].plan
+        if planned is None:
+            raise KeyError(model)
+        try:
+            return (await trio.to_thread.run_sync(planned.at, ctx_size, abandon_on_cancel=True)).options
+        except FlagError as error:
+            raise ValueError(str(error)) from None
+
+    async def largest_fit(
+        self, model: ModelName, usable_bytes: Mapping[DeviceName, int], ctx_size: int | None = None
+    ) -> LargestFit:
         """What those bytes would carry: nothing of an unavailable model. Raises KeyError for one that is not there.
 
         The search takes as long as many steps, so that it has a thread, one at a time. Refusals come in crowds: who
         asks the same meanwhile, or later, finds what was found, also where the first to ask has gone.
         """
-        work = partial(self._fit_once, model, frozenset(usable_bytes.items()))
+        work = partial(self._fit_once, model, frozenset(usable_bytes.items()), ctx_size)
         return await trio.to_thread.run_sync(work, limiter=self._one_search, abandon_on_cancel=True)
 
-    def _fit_once(self, model: ModelName, usable: frozenset[tuple[DeviceName, int]]) -> LargestFit:
+    def _fit_once(
+        self, model: ModelName, usable: frozenset[tuple[DeviceName, int]], ctx_size: int | None
+    ) -> LargestFit:
+        planned = self._entries[model].plan
+        if ctx_size is not None and planned is not None:
+            return self._fit_of(model, planned.at(ctx_size), dict(usable))
         fits = self._fits
         known = fits.get(model)
         if known is None or known[0] != usable:
-            known = fits[model] = (usable, self._fit_of(model, dict(usable)))
+            known = fits[model] = (usable, self._fit_of(model, planned, dict(usable)))
         return known[1]
 
-    def _fit_of(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
-        plan_of = self._entries[model].plan
+    def _fit_of(self, model: ModelName, plan_of: Plan | None, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         if plan_of is None:
             return LargestFit(0, 0)
         advice = plan_of.advice(usable_bytes)

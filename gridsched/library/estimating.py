@@ -82,15 +82,17 @@ class Estimate:
     suggestions: tuple[str, ...] = ()
 
 
-def estimate(file: ModelFile, words: tuple[str, ...], target: Target) -> Estimate:
-    """What this command line takes. Raises FlagError for a flag that the engine would refuse or that cannot be planned,
-    Unreadable for a file that the flags name, or a model that is none, and GeometryError for a header without what
-    planning needs."""
+def estimate(file: ModelFile, words: tuple[str, ...], target: Target, *, remote: bool = False) -> Estimate:
+    """What this command line takes; a `remote` file lies in no folder of ours.
+
+    Raises FlagError for a flag that the engine would refuse or that cannot be planned, Unreadable for a file that the
+    flags name, or a model that is none, and GeometryError for a header without what planning needs.
+    """
     if reason := why_no_model(file):
         raise Unreadable(reason)
     case = _Case(file, words, target)
     found = case.footprint(words)
-    notes = tuple(dict.fromkeys((*found.notes, *case.notes(found))))
+    notes = tuple(dict.fromkeys((*found.notes, *case.notes(found), *(() if remote else case.notes_on_folder()))))
     if not target.sizes:
         return Estimate(case.geometry.architecture, found, notes)
     fits = case.carries(found)
@@ -206,6 +208,9 @@ class _Case:
                 f"of the weights in host memory {found.mapped_bytes / MIB:,.0f} MiB are mapped from the file: the "
                 "kernel may drop them and read them again"
             )
+
+    def notes_on_folder(self) -> Iterator[str]:
+        """What lies beside the model and is not counted, because llama-server would not load it."""
         beside = projector_beside(self._file) if not self._brings_projector else None
         if beside is not None:
             yield f"{beside.path.name} lies beside the model and is not counted: name it with --mmproj"

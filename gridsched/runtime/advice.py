@@ -23,9 +23,10 @@ class Adviser:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    async def complete(self, asked: ModelName | None, rejection: Rejection) -> Rejection:
+    async def complete(self, asked: ModelName | None, rejection: Rejection, ctx_size: int | None = None) -> Rejection:
         """A rejection with what would fit, where it is for memory; both figures are None where that takes too long. Of
-        a family that was `asked` for it is about the model that the scheduler looked at."""
+        a family that was `asked` for it is about the model that the scheduler looked at. `ctx_size`: the context that
+        was asked for, where it is not the configuration's."""
         per_device = rejection.detail.get("per_device")
         if rejection.code is not RejectionCode.INSUFFICIENT_VRAM or not isinstance(per_device, list):
             return rejection
@@ -33,7 +34,7 @@ class Adviser:
         usable = {DeviceName(row["device"]): int(row["available_bytes"]) for row in per_device}
         fit = None
         with trio.move_on_after(LONGEST_ADVICE_SECONDS):
-            fit = await self._catalog.largest_fit(model, usable)
+            fit = await self._catalog.largest_fit(model, usable, ctx_size)
         ctx_size, parallel, told = (
             (fit.ctx_size, fit.parallel, fit.suggestions) if fit is not None else (None, None, ())
         )

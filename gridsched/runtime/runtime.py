@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import trio
 
 from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, ModelsChanged
-from gridsched.core.ids import JobId
-from gridsched.core.model import FamilySpec
+from gridsched.core.ids import JobId, ModelName
+from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
-from gridsched.core.snapshot import Explanation, Jobs, Snapshot
+from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
 from gridsched.devices.sampler import Recent, read_first, sample
 from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
 from gridsched.runtime.actor import Actor
@@ -80,9 +80,9 @@ class Runtime:
         )
         scheduler = Scheduler(policy, check_invariants=check, guarded=True)
         self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed, recorder=recorder)
-        adviser = Adviser(parts.catalog)
-        self.desk = Desk(self._actor.post, self.dispatch.settle, adviser)
-        self.wishes = Wishes(self._actor.post, adviser)
+        self.adviser = Adviser(parts.catalog)
+        self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
+        self.wishes = Wishes(self._actor.post, self.adviser)
         self.draining = False
 
     def post(self, event: Event) -> None:
@@ -104,6 +104,11 @@ class Runtime:
     def explain(self, job_id: JobId) -> Explanation | None:
         """All that is known of one job; None for one that was never there or is forgotten."""
         return self._actor.scheduler.explain(job_id, trio.current_time())
+
+    def outlook(self, model: ModelName, options: tuple[LaunchOption, ...] | None = None) -> LoadView | None:
+        """What a person's load of a model would come to now, by its ladder or by other options; None for one that the
+        scheduler does not know."""
+        return self._actor.scheduler.outlook(model, trio.current_time(), options)
 
     async def serve(self, front: Front, stop: trio.Event) -> None:
         """Run until `stop` is set, then drain and end everything. A second way out is cancellation: at once."""

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from gridsched.cli import main as program
+from tests.library.models import write_split
 from tests.support.gguf_header import build_header, data_end
+from tests.support.range_server import serving
 from tests.vram.models import MIB, real_file, real_headers, rows
 
 GEMMA_3N, QWEN_35, GPT_OSS = "Gemma-3n-E4B-Q8_0", "Qwen3.5-27B-Q4_K_M", "gpt-oss-20b-MXFP4"
@@ -263,6 +265,23 @@ def test_F11_a_file_that_cannot_be_read_is_named_with_the_field(
     assert "the file is not there" in refusal(capsys, tmp_path / "none.gguf", *CUDA)
     assert "it is a folder, not a file: name a file in it (cut.gguf, empty.gguf" in refusal(capsys, tmp_path, *CUDA)
     assert "an empty path" in refusal(capsys, "", *CUDA)
+
+
+def test_an_address_will_do_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All parts of a model on a web server, by ranges of bytes; and what is wrong there is said."""
+    monkeypatch.setenv("no_proxy", "*")
+    first = write_split(tmp_path, "m", 3)[0]
+    with serving() as server:
+        server.files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        there = told(capsys, f"{server.url}/good/{first.name}", "--", "-c", "4096")
+        missing = refusal(capsys, f"{server.url}/good/none.gguf", *CUDA)
+    here = told(capsys, first, "--", "-c", "4096")
+    assert there["devices"] == here["devices"]
+    assert there["model"] == first.name
+    assert "none.gguf: the server has no such file" in missing
+    assert "ftp is not supported" in refusal(capsys, "ftp://host/model.gguf", *CUDA)
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,12 @@ class Pondering(SimulatedCatalog):
         super().__init__([info.spec for info in build(0, CARD).monitor.devices()])
         self.seconds = seconds
 
-    async def largest_fit(self, model: ModelName, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
+    async def largest_fit(
+        self, model: ModelName, usable_bytes: Mapping[DeviceName, int], ctx_size: int | None = None
+    ) -> LargestFit:
         """As it is, after a while."""
         await trio.sleep(self.seconds)
-        return await super().largest_fit(model, usable_bytes)
+        return await super().largest_fit(model, usable_bytes, ctx_size)
 
 
 async def refused(server: Inside, answers: list[tuple[float, Rejection]]) -> None:

@@ -1,0 +1,169 @@
+"""`GET /api/models/{id}/plan`: what a person's load would do now, without doing it; or the refusal with its arithmetic.
+
+Owns the shape of the answer, which is the same where no server is asked (`gridsched plan`). Must never plan: the
+launches are the catalog's, what would come of them is the scheduler's.
+"""
+
+from collections.abc import Callable, Mapping
+
+from gridsched.api.jobs import victims
+from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
+from gridsched.core.commands import Rejection
+from gridsched.core.ids import ModelName
+from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.snapshot import InstanceView, LoadView
+from gridsched.ports import Catalog, CatalogFamily, CatalogModel
+from gridsched.runtime.advice import Adviser
+
+MOST_TOKENS = 2**31 - 1  # what the engine counts with
+
+Outlook = Callable[[ModelName, tuple[LaunchOption, ...] | None], LoadView | None]
+"""What a load of a model would come to, by its ladder or by other options: `Runtime.outlook`."""
+
+
+class Planner:
+    """Answers for one server, or for one that there could be."""
+
+    def __init__(self, catalog: Catalog, adviser: Adviser, outlook: Outlook) -> None:
+        self._catalog = catalog
+        self._adviser = adviser
+        self._outlook = outlook
+
+    async def plan(self, name: str, ctx: str | None) -> Mapping[str, object]:
+        """The answer; of a family the best that would load, else the best (R10). Raises RequestError for a model that
+        is not there or not servable, or a context that is none."""
+        ctx_size = _tokens(ctx)
+        told: list[Mapping[str, object]] = []
+        for model in _candidates(self._catalog, name):
+            told.append(await self._plan_one(model, ctx_size))
+            if told[-1]["loads"]:
+                return told[-1]
+        return told[0]
+
+    async def _plan_one(self, model: CatalogModel, ctx_size: int | None) -> Mapping[str, object]:
+        view = self._outlook(model.name, await self._options(model, ctx_size))
+        if view is None:  # it is in the catalog, and the scheduler has not heard of it yet
+            raise RequestError(Problem("model_not_found", f"there is no model {model.name} yet", "model"))
+        refusal = view.refusal
+        if refusal is not None:
+            refusal = await self._adviser.complete(model.name, refusal, ctx_size)
+        return _told(model, view, refusal)
+
+    async def _options(self, model: CatalogModel, ctx_size: int | None) -> tuple[LaunchOption, ...] | None:
+        if ctx_size is None:
+            return None
+        try:
+            return await self._catalog.options(model.name, ctx_size)
+        except ValueError as error:
+            raise invalid(f"{model.name} cannot be launched with {ctx_size} tokens: {error}", "ctx") from None
+
+
+def _tokens(text: str | None) -> int | None:
+    """The context that is asked about. Raises RequestError."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MOST_TOKENS):
+        raise invalid(f"ctx: {text[:40]!r} is not a number of tokens from 1 to {MOST_TOKENS}", "ctx")
+    return int(text)
+
+
+def _candidates(catalog: Catalog, name: str) -> tuple[CatalogModel, ...]:
+    """The model; of a family those that can be served, best first (R10). Never empty. Raises RequestError."""
+    found = catalog.resolve(name)
+    if found is None:
+        raise RequestError(unknown_model(name, catalog.closest(name)))
+    models = tuple(model for _, model in found.variants) if isinstance(found, CatalogFamily) else (found,)
+    served = tuple(model for model in models if model.spec is not None)
+    if not served:
+        why = models[0].unavailable if models else "none of its models is there"
+        raise RequestError(Problem("model_unavailable", f"{found.name} cannot be served: {why}", "model"))
+    return served
+
+
+def _told(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> Mapping[str, object]:
+    """One model's answer. `loads`: it is there, comes, or would be loaded without anybody's doing; `rule` and `reason`
+    say what it would wait for, or why there is no load now."""
+    here = view.instance if view.plan is None else None
+    comes = here is not None and not view.rule and refusal is None
+    return {
+        "model": model.name,
+        "state": view.instance.state.value if view.instance is not None else "cold",
+        "loads": comes or view.plan is not None,
+        "rule": view.rule or None,
+        "reason": view.reason or None,
+        "text": _text(model, view, refusal),
+        "launch": _present(here) if here is not None else _launch(view),
+        "evictions": victims(view.plan.victims) if view.plan is not None else [],
+        "refusal": _refusal(refusal),
+    }
+
+
+def _text(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> str:
+    name, here = model.name, view.instance
+    if refusal is not None:
+        return refusal.message
+    if view.plan is None:
+        return f"not now: {view.reason} ({view.rule})" if view.rule or here is None else f"{name} is {here.state.value}"
+    going = [str(one.model) for one in view.plan.victims]
+    text = f"{name} would be loaded"
+    if here is not None:
+        text += f" in place of its process, which has {here.ctx_size} tokens"
+    if going:
+        text += f", once {' and '.join(going)} {'have' if len(going) > 1 else 'has'} gone"
+    if view.rule and not (going and view.rule == "R3"):
+        return f"{text}; first: {view.reason} ({view.rule})"
+    return text if going or here is not None else f"{text} at once"
+
+
+def _present(view: InstanceView) -> Mapping[str, object]:
+    """The launch that is there."""
+    return {
+        "devices": view.devices,
+        "ctx_size": view.ctx_size,
+        "ctx_per_slot": view.ctx_size // view.parallel,
+        "parallel": view.parallel,
+        "measured": view.measured_bytes is not None,
+        "total_bytes": view.measured_bytes or view.estimated_bytes,
+    }
+
+
+def _launch(view: LoadView) -> Mapping[str, object] | None:
+    """The launch that there would be: its shape, what it needs of each device, and of what that is made."""
+    option, planned = view.option, view.plan
+    if option is None or planned is None:
+        return None
+    keys, values = option.cache_types
+    return {
+        "devices": option.devices,
+        "ctx_size": option.ctx_size,
+        "ctx_per_slot": option.ctx_size // option.parallel,
+        "parallel": option.parallel,
+        "cache_type": keys if keys == values else f"{keys}/{values}",
+        "flags": option.flags,
+        "needs": planned.needs,
+        "measured": any(planned.needs[device] != estimate for device, estimate in option.estimates),
+        "total_bytes": sum(planned.needs.values()),
+        "estimate": [_part(part) for part in option.footprint],
+        "host": _part(option.host) if option.host is not None else None,
+    }
+
+
+def _part(part: DeviceFootprint) -> Mapping[str, object]:
+    return {
+        "name": part.device,
+        "weights_bytes": part.weights_bytes,
+        "kv_bytes": part.kv_bytes,
+        "recurrent_bytes": part.recurrent_bytes,
+        "compute_bytes": part.compute_bytes,
+        "mmproj_bytes": part.mmproj_bytes,
+        "draft_bytes": part.draft_bytes,
+        "overhead_bytes": part.overhead_bytes,
+        "total_bytes": part.total_bytes,
+    }
+
+
+def _refusal(rejection: Rejection | None) -> Mapping[str, object] | None:
+    """The code and sentence that the load would be refused with, and its figures as under `error.gridsched`."""
+    if rejection is None:
+        return None
+    return {"code": rejection.code.value, "message": rejection.message, **rejection.detail}
