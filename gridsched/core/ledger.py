@@ -341,9 +341,14 @@ class Ledger:
             return True
         return False
 
-    def measure(self, instance_id: InstanceId, option: LaunchOption, read: DeviceName) -> tuple[int, ...] | None:
+    def measure(
+        self, instance_id: InstanceId, option: LaunchOption, read: DeviceName, least_bytes: int = 0
+    ) -> tuple[int, ...] | None:
         """L2: let a plausible reading of a device replace the reservation there. To be called at a reading, once the
         instance has served a request: what other devices said before that is of a process that was still loading.
+
+        `least_bytes` is what the engine has allocated there. Host memory is held only as far as it was written to: a
+        compute buffer of which a short prompt has used a tenth is all taken by a long one.
 
         Gives what the launch takes by device, in the order of its footprint, when that is known whole and is new.
         """
@@ -355,9 +360,10 @@ class Ledger:
             if book is None or item is None:
                 return None
             held = item.held_bytes or 0 if part.device == read else 0
-            if held > 0 and _is_news(item, held) and held * PLAUSIBLE_PART >= part.total_bytes:
-                item.first_bytes = item.first_bytes or held
-                item.bytes = held
+            taken = max(held, least_bytes)
+            if held > 0 and _is_news(item, taken) and held * PLAUSIBLE_PART >= part.total_bytes:
+                item.first_bytes = item.first_bytes or taken
+                item.bytes = taken
                 item.measured = True
                 book.add_up()
                 changed = True

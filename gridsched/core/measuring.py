@@ -1,8 +1,8 @@
 """What a reading of a process is worth (L2): believed, kept and told with its error, or not believed and told once.
 
 Owns the words and the arithmetic. Whether a reading is plausible, and what it changes, is the ledger's; what is done
-with many measurements is `vram.calibrate`'s. Where an earlier measurement has stood in for the prediction, it is told
-too, as what was planned.
+with many measurements is `vram.calibrate`'s. What the engine has allocated counts as taken, touched or not. Where an
+earlier measurement has stood in for the prediction, it is told too, as what was planned.
 
     error = predicted - measured        above 0: more was reserved than is taken; below: too little
 """
@@ -53,7 +53,8 @@ def _part(footprint: DeviceFootprint, name: str) -> int:
 
 def measure(state: State, instance: Instance, read: DeviceName) -> None:
     """To be asked at a reading of a device, of an instance that has served a request."""
-    measured = state.ledger.measure(instance.id, instance.option, read)
+    allocated = sum(part.total_bytes for part in instance.allocated if part.device == read)
+    measured = state.ledger.measure(instance.id, instance.option, read, allocated)
     if measured is not None:
         _tell(state, instance, measured)
         name, key = instance.model.spec.name, instance.option.key

@@ -60,6 +60,19 @@ def test_a_measurement_replaces_the_estimate_and_later_growth_beyond_noise() -> 
     assert book.needs(option) == ((GPU, 60),)
 
 
+def test_L2_what_the_engine_has_allocated_is_taken_though_nothing_was_written_there_yet() -> None:
+    """60 of 80 are resident and 75 allocated: 75 stay reserved, of which 15 are still to come; a reading above that
+    counts as it is, and one under a quarter is no measurement whatever was allocated."""
+    for held, known, untouched in ((60, (75,), 15), (78, (78,), 0), (10, None, 70)):
+        book = ledger()
+        option = launch(80)
+        book.reserve(ONE, option)
+        book.read(DeviceRead(GPU, 100, held, ((ONE, held),)), 1.0)
+        assert book.measure(ONE, option, GPU, 75) == known
+        assert book.books[GPU].untouched_bytes() == untouched
+        assert book.measure(ONE, option, GPU, 75) is None
+
+
 def test_host_memory_counts_where_the_host_is_planned() -> None:
     """The same launch on a machine whose host memory has a budget, and on one where it has none."""
     assert ledger().needs(launch(5, host=7)) == ((GPU, 5),)
