@@ -113,7 +113,7 @@ class Advice:
         def holds(number: int) -> bool:
             return number == 0 or self.fits(asked(number))
 
-        found = _largest(0, limit + 1, lambda number: self._carries(asked(number), carries_leanest))
+        found = _largest(1, limit + 1, lambda number: self._carries(asked(number), carries_leanest))
         below, above, step = found, found + 1, 1
         while not holds(below):
             below, above = max(below - step, 0), below
