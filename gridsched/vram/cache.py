@@ -91,8 +91,8 @@ def layer_cache_bytes(flags: LaunchFlags, context: Context, layer: Layer) -> int
 
 
 def layer_f16_bytes(flags: LaunchFlags, context: Context, layer: Layer, *, with_value: bool = True) -> int:
-    """K and V of one layer again in f16, for those of the two that are quantized."""
-    width = layer.key_width if CACHE_TYPES[flags.cache_type_k].is_quantized else 0
-    if with_value and CACHE_TYPES[flags.cache_type_v].is_quantized:
+    """K and V of one layer again in f16, for those of the two that are of another type: CUDA's kernels read no other."""
+    width = layer.key_width if flags.cache_type_k != "f16" else 0
+    if with_value and flags.cache_type_v != "f16":
         width += layer.value_width
     return context.cells(layer.window) * 2 * width

@@ -11,7 +11,7 @@ from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.placement import Placement, hosted, place
-from gridsched.vram.quants import CACHE_TYPES
+from gridsched.vram.quants import CACHE_TYPES, row_bytes
 
 SLACK_BYTES = 2 << 20  # small tensors and alignment that no formula below names
 PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES: several devices work on several micro-batches at once
@@ -73,10 +73,9 @@ class _Launch:
         return self.placement.devices > 1 and self.placement.fully_offloaded and untouched
 
     @property
-    def quantized_cache(self) -> bool:
-        """Whether K or V must be turned back into f16 before it is used."""
-        kinds = (self.flags.cache_type_k, self.flags.cache_type_v)
-        return any(CACHE_TYPES[kind].is_quantized for kind in kinds)
+    def converted_cache(self) -> bool:
+        """Whether K or V must be turned into f16 before it is used."""
+        return (self.flags.cache_type_k, self.flags.cache_type_v) != ("f16", "f16")
 
     @property
     def every_logit(self) -> bool:
@@ -100,9 +99,18 @@ class _Launch:
             if layer.cache_source == index and cache_device(self.placement, self.flags, index) is None
         ]
 
+    def copies_host_cache(self, device: int) -> bool:
+        """Whether a device computes with caches that are on the host, and fetches them."""
+        on_it = not self.flags.kv_offload and device in self.placement.layers
+        return on_it or (self.flags.op_offload and device == 0)
+
 
 def compute_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, placement: Placement) -> list[int]:
     """An upper bound of each device's compute buffer."""
+    if flags.split_mode == "none" and placement.devices > 1:  # the other devices are not used at all
+        alone = replace(flags, split_mode="layer", tensor_split=())
+        size = compute_bytes(geometry, alone, context, place(geometry, alone, 1))[0]
+        return [size if device == flags.main_gpu else 0 for device in range(placement.devices)]
     query = _query_width(geometry)
     launch = _Launch(geometry, flags, context, placement, _widths(geometry, context, query), query)
     if launch.pipeline:
@@ -166,7 +174,8 @@ def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
         attention = max(attention, forward)
     if geometry.architecture == "cohere2":  # attention and feed-forward stand side by side
         attention = forward + query
-    plain = max(5 * query + 10 * embedding + per_layer, attention)
+    plain = (3 if geometry.mla else 5) * query + (8 if geometry.mla else 10) * embedding + per_layer
+    plain = max(plain, attention)
     if geometry.architecture == "gemma3n" and not context.flash_attn:
         forward += 2 * embedding
     return _Widths(forward, attention, plain)
@@ -239,11 +248,12 @@ def _device_bytes(launch: _Launch, device: int) -> int:
     copies = PIPELINE_COPIES if launch.pipeline else 1
     dequantized = _dequantized_bytes(launch, layers)
     body = _body_bytes(launch, device, dequantized)
+    body = _with_host_weights(launch, device, body, dequantized) + _host_cache_bytes(launch, device, dequantized)
     total = _mask_bytes(geometry, launch.context) * copies
-    total += _with_host_weights(launch, device, body, dequantized)
+    total += max(body, _host_cache_peak_bytes(launch, device))
     if geometry.state_space.inner:
-        total += 2 * geometry.state_bytes * launch.context.slots
-    total += _host_cache_bytes(launch, device, dequantized)
+        # The states that the scan reads and writes, and those that drafting may go back to.
+        total += geometry.state_bytes * (launch.context.slots + launch.context.states)
     total += copies * _foreign_cache_bytes(launch, device, layers)
     total += copies * launch.values_bytes(_detour_width(launch, layers)) if launch.pipeline else 0
     used = device in placement.layers
@@ -283,9 +293,12 @@ def _dequantized_bytes(launch: _Launch, layers: list[int]) -> int:
             if geometry.layers[i].cache_source == i and not geometry.mla
         ]
         return max(sizes, default=0)
-    if not context.flash_attn or not launch.flags.kv_offload or not launch.quantized_cache:
+    if not launch.flags.kv_offload:
         return 0
     caching = [geometry.layers[i] for i in layers if geometry.layers[i].cache_source is not None]
+    if not context.flash_attn:  # V is a part of K in latent attention, and is turned over for the product with scores
+        sizes = [context.cells(layer.window) * 2 * layer.value_length for layer in caching if geometry.mla]
+        return max(sizes, default=0)
     sizes = [layer_f16_bytes(launch.flags, context, layer, with_value=not geometry.mla) for layer in caching]
     return max(sizes, default=0)
 
@@ -293,12 +306,7 @@ def _dequantized_bytes(launch: _Launch, layers: list[int]) -> int:
 def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
     """The widest moment: feed-forward, or attention with whatever it needs beside."""
     geometry, context, widths = launch.geometry, launch.context, launch.widths
-    scores = 0
-    biased = geometry.architecture == "t5"
-    if biased or not context.flash_attn:
-        heads = max((layer.heads for layer in geometry.layers), default=0)
-        scores = heads * (context.full_cells if geometry.has_cache else context.ubatch) * context.ubatch * 4
-        scores *= _BIASED_SCORES if biased else 1
+    scores = _scores_bytes(geometry, context)
     attention = widths.attention if context.flash_attn else widths.attention_plain
     if dequantized and geometry.architecture in _SIDE_BY_SIDE:
         attention = max(attention, widths.feed_forward + launch.query_width)
@@ -314,6 +322,16 @@ def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
         # New keys and values wait for the way to the host.
         body = max(body, launch.values_bytes(16 * keys))
     return body
+
+
+def _scores_bytes(geometry: Geometry, context: Context) -> int:
+    """One layer's scores of every key for every token, which flash attention does without."""
+    biased = geometry.architecture == "t5"
+    if context.flash_attn and not biased:
+        return 0
+    heads = max((layer.heads for layer in geometry.layers), default=0)
+    scores = heads * (context.full_cells if geometry.has_cache else context.ubatch) * context.ubatch * 4
+    return scores * (_BIASED_SCORES if biased else 1)
 
 
 def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int) -> int:
@@ -336,10 +354,12 @@ def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int
     experts = geometry.experts
     fused = experts.shared_feed_forward_length == experts.feed_forward_length and experts.count
     # Of the next layer too, where that is on another device or a mixer stands between.
-    twice = fused or placement.devices > 1 or geometry.state_space.inner
+    between = fused or geometry.state_space.inner
+    twice = between or placement.devices > 1
+    beside = dequantized or (between and _scores_bytes(geometry, launch.context))
     embedding = launch.values_bytes(geometry.embedding_length)
     return max(
-        body + (largest if dequantized else 0),
+        body + (largest if beside else 0),
         largest * (2 if twice else 1) + 16 * embedding,
         largest + launch.values_bytes(launch.widths.feed_forward) + 5 * embedding,
     )
@@ -353,21 +373,45 @@ def _host_cache_bytes(launch: _Launch, device: int, dequantized: int) -> int:
         return 0
     width = 2 * launch.query_width + 4 * geometry.embedding_length + 4 * launch.per_layer_width
     total = launch.values_bytes(width)
-    copied = (flags.op_offload and device == 0) or (not flags.kv_offload and device in launch.placement.layers)
-    if not copied:
+    if not launch.copies_host_cache(device):
         return total
     raw = {index: layer_cache_bytes(flags, context, geometry.layers[index]) for index in hosted}
     again = {
         index: layer_f16_bytes(flags, context, geometry.layers[index]) if context.flash_attn else 0 for index in hosted
     }
     peak = max(raw[index] + again[index] for index in hosted)
-    if any(layer.cache_source not in (None, index) for index, layer in enumerate(geometry.layers)):
-        peak += 2 * max(raw.values())
-    if launch.quantized_cache:
+    reused = [layer.cache_source for index, layer in enumerate(geometry.layers) if layer.cache_source != index]
+    again_copied = sum(raw.get(source, 0) for source in reused if source is not None)
+    if again_copied:  # every layer that reuses a cache has a copy of its own
+        peak += max(2 * max(raw.values()), 0 if flags.kv_offload else again_copied)
+    if launch.converted_cache:
         # f16 copies of host and device layers do not live at once.
         spare = launch.values_bytes(16 * geometry.embedding_length) if dequantized else 0
         return total + max(0, peak - dequantized) + spare
     return total + peak
+
+
+def _host_cache_peak_bytes(launch: _Launch, device: int) -> int:
+    """The moment at which a host layer's K and V are all there, and with them K of the next one, which is fetched
+    ahead where the device has to wait for the host. Latent attention fetches its K for V as well."""
+    geometry, flags, context = launch.geometry, launch.flags, launch.context
+    hosted = launch.host_caches
+    if not hosted or not launch.copies_host_cache(device):
+        return 0
+    ahead = len(hosted) > 1 and (device > 0 or geometry.mla or not launch.placement.fully_offloaded)
+    peak = 0
+    for layer in (geometry.layers[index] for index in hosted):
+        cells = context.cells(layer.window)
+        key = row_bytes(CACHE_TYPES[flags.cache_type_k], layer.key_width) * cells
+        value = key if geometry.mla else row_bytes(CACHE_TYPES[flags.cache_type_v], layer.value_width) * cells
+        uneven = key if key > value else 0
+        fetched = key + value + (max(key, value) if ahead else uneven)
+        again = layer_f16_bytes(flags, context, layer, with_value=not geometry.mla) * (2 if geometry.mla else 1)
+        peak = max(peak, fetched + (again if context.flash_attn else 0))
+    if context.flash_attn_refused and not geometry.mla:
+        peak += max(context.cells(geometry.layers[i].window) * 2 * geometry.layers[i].value_width for i in hosted)
+    width = 2 * launch.query_width + 6 * geometry.embedding_length
+    return peak + launch.values_bytes(width) + _scores_bytes(geometry, context)
 
 
 def _foreign_cache_bytes(launch: _Launch, device: int, layers: list[int]) -> int:

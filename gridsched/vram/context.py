@@ -83,7 +83,7 @@ def plan_context(geometry: Geometry, flags: LaunchFlags, *, on_gpu: bool = True)
     batch = min(flags.batch, flags.ubatch) if flags.one_output_per_token else flags.batch
     ubatch = min(batch, flags.ubatch)
     if geometry.has_cache:
-        ubatch = min(ubatch, pool)
+        ubatch = min(ubatch, asked)  # before the pool is padded
     window_cells = cells
     if geometry.window and not flags.swa_full:
         window_cells = padded(min(cells, geometry.window * (slots if unified else 1) + ubatch))
@@ -113,6 +113,7 @@ _NOT_BESIDE_A_HOST_CACHE = frozenset(
     ("falcon-h1", "granitehybrid", "plamo2", "lfm2", "jamba", "nemotron_h", "nemotron_h_moe")
 )
 """Hybrids whose attention ends on another device than its layer where the cache is on the host: `auto` is off there."""
+_OFFLOADED_ROWS = 32  # from so many on, work on a host tensor is done by a card
 FLASH_ATTN_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
 """Lengths of a head for which CUDA has a kernel where K and V are equally long (ggml-cuda/fattn)."""
 
@@ -138,6 +139,12 @@ def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     total = len(geometry.layers)
     on_host = 0 if flags.gpu_layers is None else total + 1 - min(flags.gpu_layers, total + 1)
     layers = geometry.layers[on_host : geometry.blocks]
+    rows = flags.parallel or AUTO_PARALLEL
+    if flags.op_offload and any(
+        layer.cache_source not in (None, index) and layer.heads * rows >= _OFFLOADED_ROWS
+        for index, layer in enumerate(geometry.layers[:on_host])
+    ):
+        return True  # nothing but the norm of its queries stands before the attention, and that goes to a card
     granite_of_experts = geometry.architecture == "granitehybrid" and geometry.experts.count
     apart = geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not granite_of_experts
     if layers and apart and not flags.kv_offload:
