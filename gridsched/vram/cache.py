@@ -33,7 +33,7 @@ def cache_bytes(
         cells = context.cells(layer.window)
         size = _side_bytes(key_type, layer.key_width, cells, padded=on_device)
         if not geometry.mla:
-            width = layer.value_width if context.flash_attn else widest
+            width = layer.value_width if context.flash_attn or context.flash_attn_refused else widest
             size += _side_bytes(value_type, width, cells, padded=on_device)
         for side in layer.side_caches:
             cells = context.side_cells(side.every)

@@ -18,6 +18,7 @@ PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES: several devices work on several mi
 _GATED = ("qwen3next", "qwen35", "qwen35moe")  # gated delta nets: attention and mixer take turns in the same space
 _OUTPUTS = ("output.weight", "token_embd.weight")
 _ONE_A_LAYER = ("nemotron_h", "nemotron_h_moe")  # a mixer, attention or a feed-forward part, never two of them
+_MIXER_FIRST = ("granitehybrid", "jamba")  # its values are free again when the feed-forward part begins
 _EVERY_TOKENS_LOGITS = ("cogvlm",)  # computed for the whole micro-batch, whoever asks
 _EMBEDDINGS_KEPT = {
     "cohere2": 5,
@@ -26,6 +27,7 @@ _EMBEDDINGS_KEPT = {
     "gemma-embedding": 6,
     "granitehybrid": 5,
     "phi2": 6,
+    "qwen3vlmoe": 7,
     "qwen3vl": 7,  # three of them pictures' features, which enter at the first three layers
 }
 """How many embedding-wide values stay alive beside the feed-forward part, where it is not four (eight with per-layer
@@ -40,15 +42,18 @@ _REUSES_CACHES = ("gemma3n", "gemma4")
 
 @dataclass(frozen=True, slots=True)
 class _Widths:
-    """Values a token at the widest moment of each part of the graph. `attention_plain` is without flash attention."""
+    """Values a token at the widest moment of each part of the graph. `attention_plain` is without flash attention,
+    `attention_alone` where nothing large is needed beside its own values."""
 
     feed_forward: int
     attention: int
     attention_plain: int
+    attention_alone: int
 
     def wider(self, extra: int) -> "_Widths":
         """All of them, by the same amount."""
-        return _Widths(self.feed_forward + extra, self.attention + extra, self.attention_plain + extra)
+        widths = (self.feed_forward, self.attention, self.attention_plain, self.attention_alone)
+        return _Widths(*(width + extra for width in widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ def pinned_bytes(geometry: Geometry, flags: LaunchFlags, context: Context, place
 
     An expectation, not a bound: attention that falls to the CPU takes more.
     """
-    launch = _Launch(geometry, flags, context, placement, _Widths(0, 0, 0), 0)
+    launch = _Launch(geometry, flags, context, placement, _Widths(0, 0, 0, 0), 0)
     inputs = launch.values_bytes(4 * geometry.embedding_length * geometry.altup_inputs + launch.per_layer_width)
     copies = PIPELINE_COPIES if launch.pipeline else 1
     return copies * (inputs + _mask_bytes(geometry, context)) + 4 * geometry.vocab_size * context.slots
@@ -166,10 +171,13 @@ def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
         forward = max(forward, _RWKV_EMBEDDINGS * embedding)
     if geometry.architecture in (*_GATED, *_ONE_A_LAYER):
         forward = max(forward, mixer)
+    elif geometry.architecture in _MIXER_FIRST:
+        forward = max(forward, mixer) + 2 * embedding
     elif mixer:
-        alone = not geometry.feed_forward_length and not geometry.experts.count
-        forward = mixer if alone else forward + mixer
-    attention = _attention_width(geometry, query, per_layer)
+        bare = not geometry.feed_forward_length and not geometry.experts.count
+        forward = mixer + embedding if bare else forward + mixer
+    alone = _attention_width(geometry, query, per_layer)
+    attention = max(alone, _attention_beside_width(geometry))
     if mixer and geometry.architecture not in _GATED:
         attention = max(attention, forward)
     if geometry.architecture == "cohere2":  # attention and feed-forward stand side by side
@@ -178,7 +186,7 @@ def _widths(geometry: Geometry, context: Context, query: int) -> _Widths:
     plain = max(plain, attention)
     if geometry.architecture == "gemma3n" and not context.flash_attn:
         forward += 2 * embedding
-    return _Widths(forward, attention, plain)
+    return _Widths(forward, attention, plain, alone)
 
 
 def _encoder_width(geometry: Geometry) -> int:
@@ -202,12 +210,25 @@ def _expert_width(geometry: Geometry) -> int:
     experts, embedding = geometry.experts, geometry.embedding_length
     if not experts.count:
         return 0
-    outputs = 2 * embedding * experts.used
-    hidden = 3 * experts.feed_forward_length * experts.used
+    outputs = embedding * experts.used
+    hidden = experts.feed_forward_length * experts.used
     if experts.shared_gated or geometry.architecture == "gemma4":
-        return outputs + hidden + 8 * embedding + experts.count
+        return 2 * outputs + 3 * hidden + 8 * embedding + experts.count
+    # Up and gate are free again when the outputs are made, which take their place if they fit.
+    outputs = outputs if outputs > 2 * hidden else 0
     shared = 3 * experts.shared_feed_forward_length
-    return max(outputs + 5 * embedding, hidden + 4 * embedding, shared + 5 * embedding) + experts.count
+    kept = _embeddings_kept(geometry) + bool(shared)
+    return max(3 * hidden + outputs + kept * embedding, shared + 5 * embedding) + experts.count
+
+
+def _attention_beside_width(geometry: Geometry) -> int:
+    """Attention that needs much beside its own values finds the outputs of experts before it in the way, and latent
+    attention one more of its queries."""
+    if geometry.mla:
+        return 3 * _query_width(geometry) + 8 * geometry.embedding_length
+    if not geometry.experts.count or geometry.architecture in _GATED:
+        return 0
+    return 2 * geometry.embedding_length * geometry.experts.used + 8 * geometry.embedding_length
 
 
 def _mixer_width(geometry: Geometry) -> int:
@@ -222,12 +243,9 @@ def _mixer_width(geometry: Geometry) -> int:
 def _attention_width(geometry: Geometry, query: int, per_layer: int) -> int:
     embedding = geometry.embedding_length
     gated = geometry.architecture in _GATED
-    queries = 5 if gated else 3 if geometry.mla else 2
-    kept = {"gemma3n": 9, "qwen3vl": 7}.get(geometry.architecture, 8 if per_layer or geometry.mla else 4)
-    width = queries * query + kept * embedding + per_layer
-    if geometry.experts.count and not gated and not geometry.mla:
-        width = max(width, 2 * embedding * geometry.experts.used + 8 * embedding)
-    return width
+    queries = 5 if gated else 2
+    kept = {"gemma3n": 9, "qwen3vl": 7}.get(geometry.architecture, 11 if geometry.mla else 8 if per_layer else 4)
+    return queries * query + kept * embedding + per_layer
 
 
 def _pipeline_width(launch: _Launch) -> int:
@@ -236,6 +254,8 @@ def _pipeline_width(launch: _Launch) -> int:
     width = 12 * geometry.altup_inputs * geometry.embedding_length + 3 * launch.per_layer_width + 2 * launch.query_width
     if geometry.architecture in _ONE_A_LAYER or all(layer.recurrent for layer in geometry.layers):
         return width + 24 * geometry.embedding_length
+    if geometry.architecture in _MIXER_FIRST:
+        return width + 18 * geometry.embedding_length
     return width + (8 * geometry.embedding_length if any(layer.recurrent for layer in geometry.layers) else 0)
 
 
@@ -254,6 +274,8 @@ def _device_bytes(launch: _Launch, device: int) -> int:
     if geometry.state_space.inner:
         # The states that the scan reads and writes, and those that drafting may go back to.
         total += geometry.state_bytes * (launch.context.slots + launch.context.states)
+        if not launch.flags.kv_offload:  # and those that come from the host
+            total += geometry.state_bytes * launch.context.slots
     total += copies * _foreign_cache_bytes(launch, device, layers)
     total += copies * launch.values_bytes(_detour_width(launch, layers)) if launch.pipeline else 0
     used = device in placement.layers
@@ -307,12 +329,17 @@ def _body_bytes(launch: _Launch, device: int, dequantized: int) -> int:
     """The widest moment: feed-forward, or attention with whatever it needs beside."""
     geometry, context, widths = launch.geometry, launch.context, launch.widths
     scores = _scores_bytes(geometry, context)
-    attention = widths.attention if context.flash_attn else widths.attention_plain
+    beside = dequantized or launch.pipeline or launch.placement.overridden or launch.host_caches
+    attention = widths.attention if beside else widths.attention_alone
+    if not context.flash_attn:
+        attention = widths.attention_plain
     if dequantized and geometry.architecture in _SIDE_BY_SIDE:
         attention = max(attention, widths.feed_forward + launch.query_width)
     keys = max((layer.key_width for layer in geometry.layers if layer.cache_source is not None), default=0)
     if dequantized and keys >= geometry.embedding_length:
         attention += geometry.embedding_length  # keys of many heads are turned and kept beside
+    if geometry.is_encoder and not launch.placement.fully_offloaded:
+        widths = widths.wider(2 * geometry.embedding_length)
     body = max(launch.values_bytes(widths.feed_forward), dequantized + launch.values_bytes(attention) + scores)
     if launch.every_logit and launch.placement.output in (device, None):
         # A decoder that embeds makes logits for every token of the batch.
@@ -340,15 +367,16 @@ def _with_host_weights(launch: _Launch, device: int, body: int, dequantized: int
     if device != 0 or not launch.flags.op_offload or (placement.fully_offloaded and not placement.overridden):
         return body
     geometry = launch.geometry
-    largest = max(
-        (
-            weight.file_bytes
-            for weight in hosted(geometry, placement)
-            if (weight.block is not None or (launch.every_logit and weight.name in _OUTPUTS))
-            and (weight.block or 0) < geometry.blocks
-        ),
-        default=0,
-    )
+    sizes = {
+        weight.file_bytes
+        for weight in hosted(geometry, placement)
+        if (weight.block is not None or (launch.every_logit and weight.name in _OUTPUTS))
+        and (weight.block or 0) < geometry.blocks
+    }
+    largest = max(sizes, default=0)
+    if geometry.experts.count and not geometry.experts.gated:
+        # Without a gate between them the smaller of an expert layer's two leaves a hole that the larger does not fit.
+        body += max(sizes - {largest}, default=0)
     if not largest or not launch.flags.overrides:
         return body + largest
     experts = geometry.experts

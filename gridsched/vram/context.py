@@ -3,6 +3,7 @@
 Owns the arithmetic of the context alone (llama-context, llama-kv-cache): counts of tokens and cells, no bytes.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -113,6 +114,9 @@ _NOT_BESIDE_A_HOST_CACHE = frozenset(
     ("falcon-h1", "granitehybrid", "plamo2", "lfm2", "jamba", "nemotron_h", "nemotron_h_moe")
 )
 """Hybrids whose attention ends on another device than its layer where the cache is on the host: `auto` is off there."""
+_BORDER = ("lfm2", "granitehybrid", "nemotron_h")
+"""Of those, whose last layer on the host is computed by the first card all the same if it attends."""
+_QUERIES = re.compile(r"\.attn_(q|qkv)\.weight$")
 _OFFLOADED_ROWS = 32  # from so many on, work on a host tensor is done by a card
 FLASH_ATTN_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
 """Lengths of a head for which CUDA has a kernel where K and V are equally long (ggml-cuda/fattn)."""
@@ -139,20 +143,41 @@ def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     total = len(geometry.layers)
     on_host = 0 if flags.gpu_layers is None else total + 1 - min(flags.gpu_layers, total + 1)
     layers = geometry.layers[on_host : geometry.blocks]
-    rows = flags.parallel or AUTO_PARALLEL
-    if flags.op_offload and any(
-        layer.cache_source not in (None, index) and layer.heads * rows >= _OFFLOADED_ROWS
-        for index, layer in enumerate(geometry.layers[:on_host])
-    ):
-        return True  # nothing but the norm of its queries stands before the attention, and that goes to a card
+    if _attends_elsewhere(geometry, flags, on_host):
+        return True
     granite_of_experts = geometry.architecture == "granitehybrid" and geometry.experts.count
     apart = geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not granite_of_experts
     if layers and apart and not flags.kv_offload:
         return True
+    if geometry.architecture == "t5":  # its scores have a bias, and no kernel is asked for
+        return on_host > 0
     border = geometry.layers[on_host - 1 : on_host] if on_host else ()
-    if geometry.architecture == "lfm2" and any(layer.cache_source is not None for layer in border):
-        return True  # the last layer on the host, if it attends, is computed by the first card all the same
+    if apart and geometry.architecture in _BORDER and any(layer.cache_source is not None for layer in border):
+        return True
     return _lacks_kernel(geometry, flags, layers)
+
+
+def _attends_elsewhere(geometry: Geometry, flags: LaunchFlags, on_host: int) -> bool:
+    """Whether a layer without a cache of its own, which would hold its attention in place, attends where its queries
+    are made: on a card though it is one of the host's, as the norm of many queries goes to a card; on the host though
+    it is a card's, where an override keeps the queries' weights there."""
+    reuses = {index for index, layer in enumerate(geometry.layers) if layer.heads and layer.cache_source != index}
+    reuses -= {index for index in reuses if geometry.has_cache and geometry.layers[index].cache_source is None}
+    tokens = flags.parallel or AUTO_PARALLEL
+
+    def offloaded(index: int) -> bool:
+        return flags.op_offload and geometry.has_cache and geometry.layers[index].heads * tokens >= _OFFLOADED_ROWS
+
+    if geometry.has_cache and any(index < on_host and offloaded(index) for index in reuses):
+        return True
+    for weight in geometry.weights if flags.overrides and reuses else ():
+        block = weight.block
+        if block not in reuses or block < on_host or offloaded(block) or not _QUERIES.search(weight.name):
+            continue
+        first = next((override for override in flags.overrides if override.pattern.search(weight.name)), None)
+        if first is not None and first.device is None:
+            return True
+    return False
 
 
 def _lacks_kernel(geometry: Geometry, flags: LaunchFlags, layers: Sequence[Layer]) -> bool:
@@ -163,6 +188,6 @@ def _lacks_kernel(geometry: Geometry, flags: LaunchFlags, layers: Sequence[Layer
     if attending and "iq4_nl" in (flags.cache_type_k, flags.cache_type_v):
         return True
     heads = {(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1)) for layer in attending}
-    return geometry.architecture == "t5" or any(  # whose scores have a bias
+    return any(
         not device_computes_flash_attn(*lengths) for lengths in heads
     )

@@ -86,6 +86,8 @@ def _by_blocks(
         return [replace(buffers_on_host(blocks, launch, second), weights=host_size)], Buffers()
     parts, host = buffers_on_devices(blocks, launch, second, devices)
     working = {*placement.layers[geometry.blocks :]}  # the drafting blocks' devices, and the output layer's
+    if host_size and launch.op_offload:
+        working.add(0)  # what is on the host is fetched to the first
     parts = [
         replace(part, weights=sizes[index], compute=part.compute if index in working else 0)
         for index, part in enumerate(parts)

@@ -208,12 +208,17 @@ def _surprises(geometry: Geometry, flags: LaunchFlags, context: Context) -> list
         if geometry.window and not flags.swa_full:
             sentence += f", and each window layer keeps {context.window_cells} cells for them"
         notes.append(sentence)
-    quantized = any(CACHE_TYPES[kind].is_quantized for kind in (flags.cache_type_k, flags.cache_type_v))
-    if quantized and context.flash_attn and geometry.has_cache:
-        notes.append("a quantized cache reserves one layer's K and V in f16 beside it, as part of the compute buffer")
+    converted = (flags.cache_type_k, flags.cache_type_v) != ("f16", "f16")
+    if converted and context.flash_attn and geometry.has_cache:
+        kind = "quantized" if _is_quantized(flags) else "bf16 or f32"
+        notes.append(f"a {kind} cache reserves one layer's K and V in f16 beside it, as part of the compute buffer")
     if context.states > context.slots and geometry.state_bytes:
         notes.append(f"{MTP} keeps {context.states // context.slots} recurrent states a slot")
     return notes
+
+
+def _is_quantized(flags: LaunchFlags) -> bool:
+    return any(CACHE_TYPES[kind].is_quantized for kind in (flags.cache_type_k, flags.cache_type_v))
 
 
 def _mib(size: int) -> str:

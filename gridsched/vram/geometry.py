@@ -25,13 +25,15 @@ _ADAPTERS = ("adapter", "controlvector")  # what `general.type` (or the architec
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Mixture of experts; all 0 for a dense model. `shared_gated`: the shared expert's share is learned too."""
+    """Mixture of experts; all 0 for a dense model. `shared_gated`: the shared expert's share is learned too. `gated`:
+    a gate of the same width stands beside each expert."""
 
     count: int = 0
     used: int = 0
     feed_forward_length: int = 0
     shared_feed_forward_length: int = 0
     shared_gated: bool = False
+    gated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ def _experts(keys: Keys, names: set[str]) -> Experts:
         used=keys.number("expert_used_count", 0, may_be_list=True),
         feed_forward_length=width or keys.number("feed_forward_length", 0, may_be_list=True),
         shared_feed_forward_length=keys.number("expert_shared_feed_forward_length", 0, may_be_list=True),
+        gated=not names or any(name.endswith((".ffn_gate_exps.weight", ".ffn_gate_up_exps.weight")) for name in names),
         shared_gated=any(name.endswith(".ffn_gate_inp_shexp.weight") for name in names),
     )
 

@@ -187,7 +187,7 @@ def test_L7_every_suggestion_followed_makes_it_fit(
     geometry: Geometry, request_: LadderRequest, sizes: list[int], free: list[float]
 ) -> None:
     """Whatever the model, the cards, what of them is taken and what is asked for: each suggestion alone makes the
-    ladder fit, the largest context fits, and 256 tokens more do not."""
+    ladder fit, the largest context fits, and 256 tokens more a slot do not."""
     # A quantized cache of heads that are no whole blocks is refused, with nothing to suggest.
     assume("-ctk" not in request_.flags or all(layer.key_length % 32 == 0 for layer in geometry.layers))
     devices = dict(zip((A, B, C), (size << 20 for size in sizes), strict=False))
@@ -205,8 +205,9 @@ def test_L7_every_suggestion_followed_makes_it_fit(
 
     if fit.ctx_size:
         assert carries(geometry, with_pool(fit.ctx_size), rooms)
-    if fit.ctx_size + 256 <= geometry.context_train:
-        assert not carries(geometry, with_pool(fit.ctx_size + 256), rooms)
+    step = 256 * (request_.parallel or (3 if "-np" in request_.flags else 1))
+    if fit.ctx_size + step <= geometry.context_train:
+        assert not carries(geometry, with_pool(fit.ctx_size + step), rooms)
     for suggestion in found.suggestions():
         assert carries(geometry, followed(suggestion, request_), rooms), suggestion
     assert (found.suggestions() == ()) or not carries(geometry, request_, rooms)
