@@ -91,7 +91,7 @@ def layer_cache_bytes(flags: LaunchFlags, context: Context, layer: Layer) -> int
 
 
 def layer_f16_bytes(flags: LaunchFlags, context: Context, layer: Layer, *, with_value: bool = True) -> int:
-    """K and V of one layer again in f16, for those of the two that are of another type: CUDA's kernels read no other."""
+    """K and V of one layer again in f16, for those of the two that are not: CUDA's kernels read no other."""
     width = layer.key_width if flags.cache_type_k != "f16" else 0
     if with_value and flags.cache_type_v != "f16":
         width += layer.value_width

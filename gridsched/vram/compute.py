@@ -19,6 +19,7 @@ _GATED = ("qwen3next", "qwen35", "qwen35moe")  # gated delta nets: attention and
 _OUTPUTS = ("output.weight", "token_embd.weight")
 _ONE_A_LAYER = ("nemotron_h", "nemotron_h_moe")  # a mixer, attention or a feed-forward part, never two of them
 _MIXER_FIRST = ("granitehybrid", "jamba")  # its values are free again when the feed-forward part begins
+_ENCODERS_WITH_WINDOWS = ("gemma-embedding", "modern-bert")
 _EVERY_TOKENS_LOGITS = ("cogvlm",)  # computed for the whole micro-batch, whoever asks
 _EMBEDDINGS_KEPT = {
     "cohere2": 5,
@@ -297,8 +298,8 @@ def _mask_bytes(geometry: Geometry, context: Context) -> int:
     """The attention masks, one for each kind of cache: f16 with flash attention, else f32."""
     value = 2 if context.flash_attn else 4
     if not geometry.has_cache:
-        kinds = {layer.window for layer in geometry.layers}
-        return max(len(kinds), 1) * context.ubatch * context.ubatch * value
+        kinds = 2 if geometry.architecture in _ENCODERS_WITH_WINDOWS else 1
+        return kinds * context.ubatch * context.ubatch * value
     kinds = {layer.window for index, layer in enumerate(geometry.layers) if layer.cache_source == index}
     cells = sum(context.window_cells if window else context.full_cells for window in kinds)
     return cells * context.ubatch * value

@@ -145,8 +145,8 @@ def _device_refuses_flash_attn(geometry: Geometry, flags: LaunchFlags) -> bool:
     layers = geometry.layers[on_host : geometry.blocks]
     if _attends_elsewhere(geometry, flags, on_host):
         return True
-    granite_of_experts = geometry.architecture == "granitehybrid" and geometry.experts.count
-    apart = geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not granite_of_experts
+    with_experts = geometry.architecture in ("granitehybrid", "jamba") and geometry.experts.count
+    apart = geometry.architecture in _NOT_BESIDE_A_HOST_CACHE and not with_experts
     if layers and apart and not flags.kv_offload:
         return True
     if geometry.architecture == "t5":  # its scores have a bias, and no kernel is asked for
@@ -188,6 +188,4 @@ def _lacks_kernel(geometry: Geometry, flags: LaunchFlags, layers: Sequence[Layer
     if attending and "iq4_nl" in (flags.cache_type_k, flags.cache_type_v):
         return True
     heads = {(layer.key_length, layer.value_length, layer.heads // max(layer.kv_heads, 1)) for layer in attending}
-    return any(
-        not device_computes_flash_attn(*lengths) for lengths in heads
-    )
+    return any(not device_computes_flash_attn(*lengths) for lengths in heads)
