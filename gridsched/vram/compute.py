@@ -298,8 +298,8 @@ def _mask_bytes(geometry: Geometry, context: Context) -> int:
     """The attention masks, one for each kind of cache: f16 with flash attention, else f32."""
     value = 2 if context.flash_attn else 4
     if not geometry.has_cache:
-        kinds = 2 if geometry.architecture in _ENCODERS_WITH_WINDOWS else 1
-        return kinds * context.ubatch * context.ubatch * value
+        masks = 2 if geometry.architecture in _ENCODERS_WITH_WINDOWS else 1
+        return masks * context.ubatch * context.ubatch * value
     kinds = {layer.window for index, layer in enumerate(geometry.layers) if layer.cache_source == index}
     cells = sum(context.window_cells if window else context.full_cells for window in kinds)
     return cells * context.ubatch * value
