@@ -287,7 +287,8 @@ def _detour_width(launch: _Launch, layers: list[int]) -> int:
     """What goes to the host and back for every layer that the device has no kernel for: attention, or a scan."""
     geometry, width = launch.geometry, 0
     if launch.context.attention_on_host:
-        width += launch.query_width * sum(geometry.layers[index].cache_source is not None for index in layers)
+        attending = (geometry.layers[index].cache_source is not None or not geometry.has_cache for index in layers)
+        width += launch.query_width * sum(attending)
     space = geometry.state_space
     if space.inner and geometry.architecture not in _GATED and space.state not in _SCAN_STATES:
         width += 2 * space.inner * sum(geometry.layers[index].recurrent for index in layers)
