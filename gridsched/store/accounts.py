@@ -51,6 +51,9 @@ _TEXTS = ("model", "architecture", "path", "fingerprint", "flags", "engine_build
 _COLUMNS = (*_TEXTS, "devices", "drivers", "predicted", "allocated")
 """In the order of the table, behind its key and time."""
 
+LARGEST_BYTES = 1 << 60
+"""No device has an exbibyte; what says so is no size, and figures of any length cannot be reckoned with."""
+
 _SIZES = frozenset(field.name for field in fields(DeviceFootprint) if field.name.endswith("_bytes"))
 
 
@@ -104,11 +107,16 @@ def _list(text: object) -> list[object]:
     return value
 
 
+def is_size(value: object) -> bool:
+    """Whether a row's figure can be a number of bytes."""
+    return type(value) is int and 0 <= value < LARGEST_BYTES
+
+
 def _footprint(value: object) -> DeviceFootprint:
     """Raises ValueError."""
     if not isinstance(value, Mapping):
         raise ValueError("no footprint")  # noqa: TRY004 - what is wrong is the row's value
     sizes = {name: size for name, size in value.items() if name in _SIZES}
-    if not all(type(size) is int and size >= 0 for size in sizes.values()):
+    if not all(is_size(size) for size in sizes.values()):
         raise ValueError("no sizes")
     return DeviceFootprint(DeviceName(str(value.get("device", ""))), **sizes)

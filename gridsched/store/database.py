@@ -55,6 +55,7 @@ def open_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | 
 def _opened(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
     """Raises sqlite3.Error."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
+    connection.text_factory = _text
     try:
         found = _value(connection, "PRAGMA user_version")
         if isinstance(found, int) and found > schema.version:
@@ -94,6 +95,7 @@ def read_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | 
     connection = None
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        connection.text_factory = _text
         if _value(connection, "PRAGMA user_version") == schema.version:
             for probe in schema.probes:
                 connection.execute(probe).close()
@@ -103,6 +105,11 @@ def read_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | 
     if connection is not None:
         connection.close()
     return None
+
+
+def _text(value: bytes) -> str:
+    """A text that is no UTF-8 is nonsense in one row, and no reason to read none of the others."""
+    return value.decode("utf-8", "surrogateescape")
 
 
 def _value(connection: sqlite3.Connection, pragma: str) -> object:

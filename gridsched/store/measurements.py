@@ -50,7 +50,11 @@ INSERT OR REPLACE INTO measurement (option_key, measured_bytes, load_seconds, tu
 VALUES (?, ?, ?, (SELECT ifnull(max(turn), 0) + 1 FROM measurement))
 """
 
-_FORGET = "DELETE FROM measurement WHERE turn <= (SELECT max(turn) - ? FROM measurement)"
+_FORGET = """
+DELETE FROM measurement WHERE rowid IN (SELECT rowid FROM measurement ORDER BY turn DESC, rowid DESC LIMIT -1 OFFSET ?)
+"""
+"""By their number and never by the turns' figures: one row that makes no sense must not cost the others."""
+
 _FORGET_ONE = "DELETE FROM measurement WHERE option_key = ?"
 _SWEEP = "DELETE FROM account WHERE option_key NOT IN (SELECT option_key FROM measurement)"
 
@@ -189,7 +193,7 @@ def _believed_bytes(text: object) -> tuple[int, ...]:
         values = json.loads(str(text))
     except (ValueError, RecursionError):
         return ()
-    if isinstance(values, list) and all(type(value) is int and value >= 0 for value in values):
+    if isinstance(values, list) and all(map(accounts.is_size, values)):
         return tuple(values)
     return ()
 

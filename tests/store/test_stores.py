@@ -226,6 +226,7 @@ async def test_a_full_disk_is_said_once_and_tried_again(path: Path) -> None:
         ("[7]", "soon", Measurement((7,))),
         ("[7]", float("inf"), Measurement((7,))),
         ("[7]", 1e300, Measurement((7,))),
+        (f"[{10**400}]", 1.0, Measurement((), 1.0)),
     ],
 )
 async def test_L2_a_row_that_makes_no_sense_is_not_believed(
@@ -256,6 +257,41 @@ async def test_only_the_newest_options_are_kept(path: Path) -> None:
     assert len(kept) == MAX_KEPT
     assert "old" not in kept
     assert kept["renewed"] == Measurement((2,))
+
+
+@pytest.mark.parametrize("turn", [2**62, 2**63 - 1, float("inf"), "soon", b"\xff"])
+async def test_L2_a_turn_that_makes_no_sense_costs_no_other_row(path: Path, turn: object) -> None:
+    """Not when it is read, and not when the next is kept and the oldest are looked for."""
+    with disk_store(path) as (store, _):
+        await keep_some(store)
+    with closing(sqlite3.connect(path)) as meddler, meddler:
+        meddler.execute("UPDATE measurement SET turn = ? WHERE option_key = 'a'", (turn,))
+    with disk_store(path) as (store, said):
+        await store.keep_measurement("c", (3,))
+    with disk_store(path) as (store, _):
+        assert store.measurements() == {**SOME, "c": Measurement((3,))}
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ("UPDATE measurement SET measured_bytes = {} WHERE option_key = 'b'", {"b": Measurement()}),
+        ("UPDATE account SET model = {} WHERE option_key = 'b'", {}),
+        ("INSERT INTO measurement VALUES ({}, '[9]', NULL, 9)", {"\udcff": Measurement((9,))}),
+    ],
+)
+async def test_L2_text_that_is_no_utf_8_costs_no_other_row(
+    path: Path, change: str, lost: dict[str, Measurement]
+) -> None:
+    """SQLite keeps any bytes as text."""
+    with disk_store(path) as (store, _):
+        await keep_some(store)
+    with closing(sqlite3.connect(path)) as meddler, meddler:
+        meddler.execute(change.format("CAST(x'FF' AS TEXT)"))
+    with disk_store(path) as (store, said):
+        assert store.measurements() == {**SOME, **lost}
+    assert said == []
 
 
 # --- of what a measurement is -----------------------------------------------------------------------------------
@@ -295,7 +331,10 @@ async def test_L2_of_what_a_measurement_is_is_there_after_a_restart(path: Path, 
 async def test_L2_an_account_that_makes_no_sense_is_none(path: Path) -> None:
     """The measurement under its key stays: the key says what it is of."""
     nonsense: dict[str, tuple[object, ...]] = {
-        "predicted": ("[]", "{}", "nonsense", "[1]", '[{"device": "gpu0", "kv_bytes": -1}]', "[" * 5000),
+        "predicted": (
+            *("[]", "{}", "nonsense", "[1]", '[{"device": "gpu0", "kv_bytes": -1}]', "[" * 5000),
+            f'[{{"device": "gpu0", "kv_bytes": {10**400}}}]',
+        ),
         "devices": ('["a", "b"]', "3", None),
         "model": (None,),
     }
