@@ -83,7 +83,7 @@ class ModelCatalog:
         measured_outside = overheads(loads(measurements.values()), engine_build)
         self._ground = ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside)
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
-        self._one_search = trio.CapacityLimiter(1)
+        self._one_at_a_time = trio.CapacityLimiter(1)
         for source in library.sources:
             name = ModelName(source.entry.name)
             self._entries[name] = _entry(source, words.aliases(name), ground)
@@ -172,12 +172,14 @@ class ModelCatalog:
                 yield f"{name}: what is kept of a launch is not believed, and its estimate stands: {why}"
 
     async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
-        """The ladder for another context. Raises KeyError for a model that is not there, or unavailable."""
+        """The ladder for another context, worked out one at a time. Raises KeyError for a model that is not there, or
+        unavailable, and ValueError for a context that it cannot have."""
         planned = self._entries[model].plan
         if planned is None:
             raise KeyError(model)
+        work = partial(planned.at, ctx_size)
         try:
-            return (await trio.to_thread.run_sync(planned.at, ctx_size, abandon_on_cancel=True)).options
+            return (await trio.to_thread.run_sync(work, limiter=self._one_at_a_time, abandon_on_cancel=True)).options
         except FlagError as error:
             raise ValueError(str(error)) from None
 
@@ -190,7 +192,7 @@ class ModelCatalog:
         asks the same meanwhile, or later, finds what was found, also where the first to ask has gone.
         """
         work = partial(self._fit_once, model, frozenset(usable_bytes.items()), ctx_size)
-        return await trio.to_thread.run_sync(work, limiter=self._one_search, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(work, limiter=self._one_at_a_time, abandon_on_cancel=True)
 
     def _fit_once(
         self, model: ModelName, usable: frozenset[tuple[DeviceName, int]], ctx_size: int | None
