@@ -20,7 +20,7 @@ from gridsched.api.plans import Planner
 from gridsched.api.problems import RequestError
 from gridsched.api.settings import FrontSettings
 from gridsched.core.errors import CoreError
-from gridsched.core.events import DevicesChanged, ModelsChanged
+from gridsched.core.events import ModelsChanged
 from gridsched.core.scheduler import Scheduler
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
@@ -163,6 +163,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         families=settings.family_entries(),
         default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
+        host=found.host.spec if found.host is not None else None,
     )
     cards = frozenset(info.identity for info in infos)
     store.prune(Known(catalog.fingerprints(), engine_found.info.version, cards))
@@ -183,7 +184,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         startup_timeout_seconds=settings.engine.startup_timeout_seconds,
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
-    parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock())
+    parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock(), found.host)
     return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, data_dir.say_port)
 
 
@@ -261,13 +262,16 @@ def plan_here(parts: Parts, settings: Settings, model: str, ctx_size: int | None
     scheduler = Scheduler(settings.policy())
 
     async def asked() -> Mapping[str, object]:
-        scheduler.step(DevicesChanged(tuple(info.spec for info in parts.monitor.devices())), 0.0)
+        scheduler.step(parts.devices_changed(), 0.0)
         for read in await parts.monitor.read({}):
             scheduler.step(read, 0.0)
         served = (found.spec for found in parts.catalog.models())
         scheduler.step(ModelsChanged(tuple(spec for spec in served if spec is not None)), 0.0)
         planner = Planner(
-            parts.catalog, Adviser(parts.catalog), lambda name, options: scheduler.outlook(name, 0.0, options)
+            parts.catalog,
+            Adviser(parts.catalog),
+            lambda name, options: scheduler.outlook(name, 0.0, options),
+            parts.host,
         )
         return await planner.plan(model, None if ctx_size is None else str(ctx_size))
 

@@ -78,6 +78,15 @@ class DeviceMonitor(Protocol):
         """One reading of each device that answers, with what our processes (pid by instance) hold there."""
 
 
+class HostMemory(Protocol):
+    """Host memory beside cards: what launches take there is held against its size and never reserved."""
+
+    spec: DeviceSpec
+
+    def available_bytes(self) -> int | None:
+        """What new work could take now; None where that cannot be read. Never waits."""
+
+
 # --- models -----------------------------------------------------------------------------------------------------
 
 

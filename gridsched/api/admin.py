@@ -124,7 +124,9 @@ def _add_routes(app: QuartTrio, house: House) -> None:
 
 
 def _add_model_routes(app: QuartTrio, house: House) -> None:
-    planner = Planner(house.runtime.parts.catalog, house.runtime.adviser, house.runtime.outlook)
+    planner = Planner(
+        house.runtime.parts.catalog, house.runtime.adviser, house.runtime.outlook, house.runtime.parts.host
+    )
 
     @app.get("/api/models")
     async def get_models() -> Response:

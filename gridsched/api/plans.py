@@ -12,8 +12,9 @@ from gridsched.core.commands import Rejection
 from gridsched.core.ids import ModelName
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.snapshot import InstanceView, LoadView
-from gridsched.ports import Catalog, CatalogFamily, CatalogModel
+from gridsched.ports import Catalog, CatalogFamily, CatalogModel, HostMemory
 from gridsched.runtime.advice import Adviser
+from gridsched.runtime.beside import lacking
 
 MOST_TOKENS = 2**31 - 1  # what the engine counts with
 
@@ -24,8 +25,9 @@ Outlook = Callable[[ModelName, tuple[LaunchOption, ...] | None], LoadView | None
 class Planner:
     """Answers for one server, or for one that there could be."""
 
-    def __init__(self, catalog: Catalog, adviser: Adviser, outlook: Outlook) -> None:
+    def __init__(self, catalog: Catalog, adviser: Adviser, outlook: Outlook, host: HostMemory | None = None) -> None:
         self._catalog = catalog
+        self._host = host
         self._adviser = adviser
         self._outlook = outlook
 
@@ -47,7 +49,12 @@ class Planner:
         refusal = view.refusal
         if refusal is not None:
             refusal = await self._adviser.complete(model.name, refusal, ctx_size)
-        return _told(model, view, refusal)
+        return {**_told(model, view, refusal), "notes": self._notes(view)}
+
+    def _notes(self, view: LoadView) -> list[str]:
+        """What is to be said of a launch beside what it would come to."""
+        why = lacking(view.option, self._host) if view.option is not None and view.plan is not None else None
+        return [why] if why else []
 
     async def _options(self, model: CatalogModel, ctx_size: int | None) -> tuple[LaunchOption, ...] | None:
         if ctx_size is None:

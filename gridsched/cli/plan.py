@@ -97,6 +97,7 @@ def rows(told: Mapping[str, Any]) -> Iterator[str]:
         terms = " ".join(f"{name}={value}" for name, value in one["terms"].items())
         steps = f", {one['steps']} steps end first" if one["steps"] else ""
         yield f"goes     {one['model']}: {size(one['bytes'])}, {', '.join(one['why'])}{steps} {terms}".rstrip()
+    yield from (f"note     {one}" for one in told.get("notes", ()))
     if told["refusal"] is not None:
         yield from _refusal(told["refusal"])
 

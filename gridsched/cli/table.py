@@ -7,7 +7,7 @@ import trio
 from gridsched.app import Machine, describe
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
-from gridsched.ports import Catalog, CatalogModel, DeviceInfo
+from gridsched.ports import Catalog, CatalogModel, DeviceInfo, HostMemory
 
 GIB = 2**30
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -21,29 +21,45 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def too_big_for(option: LaunchOption, devices: Sequence[DeviceInfo]) -> bool:
-    """Whether an option takes more of a device than may ever be planned there (L7)."""
+def too_big_for(option: LaunchOption, devices: Sequence[DeviceInfo], host: HostMemory | None = None) -> bool:
+    """Whether an option takes more of a device, or of host memory, than may ever be planned there (L7)."""
     usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
-    return any(need > usable.get(device, 0) for device, need in option.need_bytes)
+    return lacks_host(option, host) or any(need > usable.get(device, 0) for device, need in option.need_bytes)
 
 
-def best_option(model: CatalogModel, devices: Sequence[DeviceInfo]) -> LaunchOption | None:
+def lacks_host(option: LaunchOption, host: HostMemory | None) -> bool:
+    """Whether an option takes more host memory beside its devices than the machine has for it."""
+    return host is not None and option.host_need_bytes > host.spec.total_bytes - host.spec.headroom_bytes
+
+
+def best_option(
+    model: CatalogModel, devices: Sequence[DeviceInfo], host: HostMemory | None = None
+) -> LaunchOption | None:
     """The first rung of a model's ladder that an empty machine could carry; None where there is none."""
     if model.spec is None:
         return None
-    return next((option for option in model.spec.options if not too_big_for(option, devices)), None)
+    return next((option for option in model.spec.options if not too_big_for(option, devices, host)), None)
 
 
-def verdict(model: CatalogModel, catalog: Catalog, devices: Sequence[DeviceInfo]) -> str:
+def verdict(
+    model: CatalogModel, catalog: Catalog, devices: Sequence[DeviceInfo], host: HostMemory | None = None
+) -> str:
     """What is to be said of a model in one line: how it would be launched, or why it cannot and what would fit."""
     if model.spec is None:
         return f"unavailable: {model.unavailable}"
-    option = best_option(model, devices)
+    option = best_option(model, devices, host)
     if option is None:
         least = min(model.spec.options, key=lambda one: sum(need for _, need in one.need_bytes))
         need = sum(need for _, need in least.need_bytes)
         usable = {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
         advice = "".join(f"; {told}" for told in trio.run(catalog.largest_fit, model.name, usable).suggestions)
+        if host is not None and all(lacks_host(one, host) for one in model.spec.options):
+            room, least = host.spec, min(model.spec.options, key=lambda one: one.host_need_bytes)
+            kept = f" beside {size(least.host_mapped_bytes)} of mapped weights" if least.host_mapped_bytes else ""
+            return (
+                f"too big: needs {size(least.host_need_bytes)} of host memory{kept}, more than the"
+                f" {size(room.total_bytes - room.headroom_bytes)} that may be planned of it{advice}"
+            )
         return f"too big: needs {size(need)} at {least.ctx_size} tokens, more than any device has for it{advice}"
     need = sum(need for _, need in option.need_bytes)
     source = "measured" if option.measured_bytes else "estimated"
@@ -66,6 +82,10 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
     for info in devices:
         planned = info.spec.total_bytes - info.spec.headroom_bytes
         yield f"device     {info.spec.name}: {info.label}, {size(info.spec.total_bytes)}, {size(planned)} to plan with"
+    if parts.host is not None:
+        spec = parts.host.spec
+        planned = spec.total_bytes - spec.headroom_bytes
+        yield f"host       {size(spec.total_bytes)} of memory, {size(planned)} for what lies beside the devices"
     for note in found.notes:
         yield f"note       {note}"
     for problem in found.problems:
@@ -74,7 +94,8 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
     names = [model.name for model in models] + [family.name for family in families]
     width = min(40, max(map(len, names)))
     for model in models:
-        yield f"model      {model.name:<{width}}  {_able(model):<18}  {verdict(model, parts.catalog, devices)}"
+        said = verdict(model, parts.catalog, devices, parts.host)
+        yield f"model      {model.name:<{width}}  {_able(model):<18}  {said}"
     for family in families:
         sizes = ", ".join(f"{quality.label} {model.name}" for quality, model in family.variants)
         able = _able(family.best) if family.best is not None else ""
@@ -88,6 +109,7 @@ def _able(model: CatalogModel) -> str:
 def unservable(found: Machine) -> Iterator[str]:
     """Which models cannot be served as things are; their own rows say why."""
     devices = found.parts.monitor.devices()
-    bad = [model.name for model in found.parts.catalog.models() if best_option(model, devices) is None]
+    host = found.parts.host
+    bad = [model.name for model in found.parts.catalog.models() if best_option(model, devices, host) is None]
     if bad:
         yield f"{len(bad)} model{'s' if len(bad) > 1 else ''} cannot be served: {', '.join(bad)}"

@@ -195,7 +195,7 @@ def usable_rungs(ledger: Ledger, model: ModelState) -> tuple[tuple[LaunchOption,
     options = model.spec.options
     if model.rungs is None or model.rungs.revision != ledger.revision or model.rungs.options is not options:
         rungs = ((option, ledger.needs(option)) for option in options)
-        usable = tuple((option, needs) for option, needs in rungs if ledger.carries(needs))
+        usable = tuple((option, needs) for option, needs in rungs if ledger.carries(option, needs))
         model.rungs = Rungs(ledger.revision, options, usable)
     return model.rungs.usable
 
@@ -253,17 +253,20 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     option = _nearest(state, model)
     needs = ledger.needs(option)
     per_device = [_arithmetic(state, device, need) for device, need in needs]
+    host = _arithmetic_of_host(ledger, option)
+    per_device += [host] if host is not None else []
     short = [row for row in per_device if row["short_bytes"]]
     taken = {device for device, _ in needs}
     others = dict.fromkeys(device for each in model.spec.options for device in each.devices if device not in taken)
-    suggestions, changes = _suggestions(state, needs, fit)
+    suggestions, changes = _suggestions(state, option, needs, fit)
     retry_seconds = state.policy.fit_wait_seconds if changes else None
     when = "never fits" if fit is Fit.NEVER else "does not fit now, and nothing that we run could make room"
     leased = ", ".join(
         f"{device} is leased to {state.leases[device].owner}" for device, _ in needs if device in state.leases
     )
     sums = "; ".join(
-        f"{row['device']}: needs {_size(row['required_bytes'])}, {_size(row['available_bytes'])} can be had"
+        f"{'host memory' if row is host else row['device']}: needs {_size(row['required_bytes'])},"
+        f" {_size(row['available_bytes'])} can be had"
         for row in short or per_device
     )
     return Rejection(
@@ -272,7 +275,7 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
         retry_seconds,
         {
             "model": model.name,
-            "required_bytes": sum(need for _, need in needs),
+            "required_bytes": sum(_int(row["required_bytes"]) for row in per_device),
             "available_bytes": sum(max(0, _int(row["available_bytes"])) for row in per_device),
             "per_device": [*per_device, *(_arithmetic(state, device, 0) for device in others)],
             "estimate": _estimate(option),
@@ -291,7 +294,8 @@ def _nearest(state: State, model: ModelState) -> LaunchOption:
 
     def lacks(option: LaunchOption) -> tuple[int, int]:
         needs = state.ledger.needs(option)
-        return sum(max(0, need - room.get(device, 0)) for device, need in needs), sum(need for _, need in needs)
+        short = sum(max(0, need - room.get(device, 0)) for device, need in needs)
+        return short + state.ledger.host_short_bytes(option), sum(need for _, need in needs)
 
     return min(model.spec.options, key=lacks)
 
@@ -340,6 +344,22 @@ def _arithmetic(state: State, device: DeviceName, need: int) -> dict[str, object
     }
 
 
+def _arithmetic_of_host(ledger: Ledger, option: LaunchOption) -> dict[str, object] | None:
+    """Host memory beside the devices, where a launch lacks it: all of it counts as free."""
+    host, short_bytes = ledger.host, ledger.host_short_bytes(option)
+    if host is None or not short_bytes:
+        return None
+    return {
+        "device": host.name,
+        "required_bytes": option.host_need_bytes,
+        "available_bytes": host.total_bytes - host.headroom_bytes,
+        "short_bytes": short_bytes,
+        "total_bytes": host.total_bytes,
+        "headroom_bytes": host.headroom_bytes,
+        "mapped_bytes": option.host_mapped_bytes,
+    }
+
+
 def _estimate(option: LaunchOption) -> dict[str, int]:
     parts: list[DeviceFootprint] = list(option.footprint)
     return {name: sum(_int(getattr(part, name)) for part in parts) for name in COMPONENTS}
@@ -369,17 +389,16 @@ def _holders(state: State, needs: Needs) -> list[dict[str, object]]:
     return holders
 
 
-def _suggestions(state: State, needs: Needs, fit: Fit) -> tuple[list[str], bool]:
+def _suggestions(state: State, option: LaunchOption, needs: Needs, fit: Fit) -> tuple[list[str], bool]:
     """What would make it fit, each by itself, and whether trying again could without anybody's doing. With several
     devices short one step alone may not do, so each is checked against them all."""
     books = state.ledger.books
     if any(device not in books for device, _ in needs):
         return ["Take out of the configuration the device that is not there, or bring it back"], False
     if fit is Fit.NEVER:
-        if all(need <= books[device].spec.total_bytes for device, need in needs):
-            most_bytes = min(books[device].spec.total_bytes - need for device, need in needs)
-            return [f"Lower devices.headroom to at most {_size(most_bytes)}"], False
-        return [], False
+        left = [books[device].spec.total_bytes - need for device, need in needs]
+        left += [state.ledger.host.total_bytes - option.host_need_bytes] if state.ledger.host is not None else []
+        return ([f"Lower devices.headroom to at most {_size(min(left))}"] if min(left) >= 0 else []), False
     found: list[str] = []
     if _enough(state, needs, outside=True):
         most = [(device, max(0, need - _yieldable_bytes(state, device))) for device, need in needs]

@@ -205,9 +205,11 @@ class DeviceRead:
 
 @dataclass(frozen=True, slots=True)
 class DevicesChanged:
-    """The devices there are, all of them. Sent once before anything else."""
+    """The devices there are, all of them. Sent once before anything else. `host`: host memory beside them, where it is
+    no device and its size is known; a launch that takes more of it never fits (L7), and nothing there is reserved."""
 
     devices: tuple[DeviceSpec, ...]
+    host: DeviceSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,19 +150,22 @@ class DeviceBook:
 class Ledger:
     """All devices' pages. `measured` holds what launches really took in this run, by option key (L2), nothing for one
     whose measurement is not believed any more; `shortages`, where launches ran out of memory (L6a). `revision` counts
-    what changes the answers of `needs` and `carries`, so that they may be remembered until then."""
+    what changes the answers of `needs` and `carries`, so that they may be remembered until then. `host` is host memory
+    beside the devices, of which nothing is reserved."""
 
     def __init__(self) -> None:
         self.books: dict[DeviceName, DeviceBook] = {}
+        self.host: DeviceSpec | None = None
         self.measured: dict[str, tuple[int, ...]] = {}
         self.shortages: dict[str, Shortage] = {}
         self.revision = 0
 
     # --- what there is ------------------------------------------------------------------------------------------
 
-    def set_devices(self, specs: Iterable[DeviceSpec]) -> None:
+    def set_devices(self, specs: Iterable[DeviceSpec], host: DeviceSpec | None = None) -> None:
         """Take over the devices there are. One that is gone stays, with nothing usable, while ours hold it."""
         self.revision += 1
+        self.host = host
         wanted = {spec.name: spec for spec in specs}
         for name, book in list(self.books.items()):
             if name in wanted:
@@ -207,13 +210,22 @@ class Ledger:
             needs += ((host.device, host.total_bytes),)
         return needs
 
-    def carries(self, needs: Needs) -> bool:
-        """Whether the devices are there and would have so much if nobody held anything (L4)."""
+    def carries(self, option: LaunchOption, needs: Needs) -> bool:
+        """Whether the devices are there and would have what a launch needs if nobody held anything (L4), and the host
+        what it takes beside them."""
+        if self.host_short_bytes(option) > 0:
+            return False
         for device, need in needs:
             book = self.books.get(device)
             if book is None or need > book.usable_bytes:
                 return False
         return True
+
+    def host_short_bytes(self, option: LaunchOption) -> int:
+        """What the machine's memory lacks for what a launch takes there beside its devices, whatever is free of it."""
+        if self.host is None:
+            return 0
+        return max(0, option.host_need_bytes - (self.host.total_bytes - self.host.headroom_bytes))
 
     # --- what we hold -------------------------------------------------------------------------------------------
 

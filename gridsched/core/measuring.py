@@ -53,8 +53,7 @@ def _part(footprint: DeviceFootprint, name: str) -> int:
 
 def measure(state: State, instance: Instance, read: DeviceName) -> None:
     """To be asked at a reading of a device, of an instance that has served a request."""
-    allocated = sum(part.total_bytes for part in instance.allocated if part.device == read)
-    measured = state.ledger.measure(instance.id, instance.option, read, allocated)
+    measured = state.ledger.measure(instance.id, instance.option, read, _least_bytes(state, instance, read))
     if measured is not None:
         _tell(state, instance, measured)
         name, key = instance.model.spec.name, instance.option.key
@@ -63,6 +62,23 @@ def measure(state: State, instance: Instance, read: DeviceName) -> None:
     refusal = state.ledger.refusal(instance.id, instance.option, read)
     if refusal is not None:
         state.say_of_instance(LogEvent.MEASURE, instance, "L2", refused_on=read, why=refusal)
+
+
+def _least_bytes(state: State, instance: Instance, read: DeviceName) -> int:
+    """What an instance takes of a device at the least, whatever it is read to hold.
+
+    What the engine has allocated. Where memory is held only as it is touched that is not all: what a process has beside
+    its buffers, and a projector's that are not told of, cannot be told there from what it has touched of the others, so
+    that they count as estimated; without a word from the engine all counts so, but for the room that the estimate has.
+    """
+    allocated = sum(part.total_bytes for part in instance.allocated if part.device == read)
+    book = state.ledger.books.get(read)
+    planned = next((part for part in instance.option.footprint if part.device == read), None)
+    if book is None or planned is None or not book.spec.held_as_touched:
+        return allocated
+    if not allocated:
+        return planned.total_bytes - planned.overhead_bytes
+    return allocated + planned.mmproj_bytes + planned.overhead_bytes
 
 
 def _tell(state: State, instance: Instance, measured: tuple[int, ...]) -> None:

@@ -44,8 +44,9 @@ class LaunchOption:
 
     `key` identifies file, effective flags, device and engine build together: a measurement is kept under it (L2).
     `ctx_size` is the total pool that `parallel` slots share. `flags` are engine flags that this rung adds (a cache
-    type, a split). `host` is what the launch takes in host memory beside its devices. `measured_bytes` is what an
-    earlier run measured under the same key, by device in the order of `footprint`; empty when there is none.
+    type, a split). `host` is what the launch takes in host memory beside its devices; of that, `host_mapped_bytes` are
+    weights that the kernel may drop and read again, and `host_growth_bytes` may come on top in time. `measured_bytes`
+    is what an earlier run measured under the same key, by device in the order of `footprint`; empty when there is none.
     `cache_types` are what K and V of the cache are kept as, in the engine's words.
     `devices` are those it takes memory on, `estimates` what it should take there, and `need_bytes` what to reserve: the
     measurement where there is one, else the estimate (L2).
@@ -59,6 +60,8 @@ class LaunchOption:
     host: DeviceFootprint | None = None
     measured_bytes: tuple[int, ...] = ()
     cache_types: tuple[str, str] = ("f16", "f16")
+    host_mapped_bytes: int = 0
+    host_growth_bytes: int = 0
     devices: tuple[DeviceName, ...] = field(init=False, compare=False, repr=False)
     estimates: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)
     need_bytes: tuple[tuple[DeviceName, int], ...] = field(init=False, compare=False, repr=False)
@@ -68,6 +71,13 @@ class LaunchOption:
         object.__setattr__(self, "devices", tuple(part.device for part in self.footprint))
         object.__setattr__(self, "estimates", tuple((part.device, part.total_bytes) for part in self.footprint))
         object.__setattr__(self, "need_bytes", self.needs_by(self.measured_bytes))
+
+    @property
+    def host_need_bytes(self) -> int:
+        """Host memory beside its devices that the machine must have for it: what can be dropped is not needed."""
+        if self.host is None:
+            return 0
+        return self.host.total_bytes - self.host_mapped_bytes + self.host_growth_bytes
 
     def needs_by(self, measured_bytes: tuple[int, ...]) -> tuple[tuple[DeviceName, int], ...]:
         """Bytes by device with a measurement; one that does not match the launch is none, whatever says so (C12)."""
@@ -119,8 +129,10 @@ class FamilySpec:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """One GPU, or the host-memory budget where there is none. `headroom_bytes` is never planned (L4)."""
+    """One GPU, the host-memory budget where there is none, or host memory beside GPUs. `headroom_bytes` is never
+    planned (L4). `held_as_touched`: of what a process has allocated there only what it has written to is read."""
 
     name: DeviceName
     total_bytes: int
     headroom_bytes: int = 0
+    held_as_touched: bool = False

@@ -50,7 +50,7 @@ def _as_asked(state: State, model: ModelState, options: tuple[LaunchOption, ...]
     """The model as a person's load would find it: what it ran out of memory with before is forgotten (L6d)."""
     ledger = state.ledger
     rungs = ((option, ledger.taken(option)) for option in options)
-    usable = tuple((option, needs) for option, needs in rungs if ledger.carries(needs))
+    usable = tuple((option, needs) for option, needs in rungs if ledger.carries(option, needs))
     return replace(model, spec=replace(model.spec, options=options), rungs=Rungs(ledger.revision, options, usable))
 
 

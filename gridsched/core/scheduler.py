@@ -507,7 +507,7 @@ class Scheduler:
 
     def _devices_changed(self, event: DevicesChanged) -> None:
         state = self._state
-        state.ledger.set_devices(event.devices)
+        state.ledger.set_devices(event.devices, event.host)
         for spec in event.devices:
             state.mode_of(spec.name)
         leases.end_gone(state)

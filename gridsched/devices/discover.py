@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.devices.headroom import Headroom
-from gridsched.devices.host import HostMonitor, default_budget_bytes
+from gridsched.devices.host import HostBesideCards, HostMonitor, default_budget_bytes
 from gridsched.devices.nvml import Usable, all_of, find_cards
 from gridsched.devices.procfs import CGROUP, PROC, MemoryUnreadable
-from gridsched.ports import DeviceMonitor
+from gridsched.ports import DeviceMonitor, HostMemory
 
 
 class NoDevice(Exception):
@@ -20,10 +20,12 @@ class NoDevice(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The monitor to use, and one sentence for each thing a person should know about the choice."""
+    """The monitor to use, and one sentence for each thing a person should know about the choice. `host`: the memory
+    beside cards, where the system tells it."""
 
     monitor: DeviceMonitor
     notes: tuple[str, ...]
+    host: HostMemory | None = None
 
 
 def discover(
@@ -46,7 +48,10 @@ def discover(
         notes = cards.notes
         if host_budget_bytes is not None:
             notes += ("devices.host_budget is not used, because there is a GPU.",)
-        return Found(cards.monitor, notes)
+        try:
+            return Found(cards.monitor, notes, HostBesideCards(headroom, proc, cgroup))
+        except MemoryUnreadable as error:
+            return Found(cards.monitor, (*notes, f"What launches take of host memory is not checked: {error}."))
     if host_budget_bytes is not None:
         budget_bytes, origin = host_budget_bytes, "as configured"
     else:

@@ -1,9 +1,10 @@
-"""The host-memory budget: the one device there is where no GPU was found.
+"""Host memory: as the one device there is where no GPU was found, and beside the cards where there are some.
 
-Owns what "used" means there. Must never kill, limit or move a process: it only reads. Files are read in a thread,
-because the kernel walks page tables for smaps_rollup (milliseconds for each gigabyte).
+Owns what "used" means for the first, and the size of the second. Must never kill, limit or move a
+process: it only reads. Processes are read in a thread, because the kernel walks page tables for smaps_rollup
+(milliseconds for each gigabyte).
 
-The device's total is the budget, not the machine's memory. *Used* is what our processes hold, and besides that only
+The one device's total is the budget, not the machine's memory. *Used* is what our processes hold, and besides that only
 what the rest of the machine has taken *out of the budget*: as long as the machine could still give us all of the
 budget we have not used, programs outside cost us nothing.
 """
@@ -18,7 +19,15 @@ from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceSpec
 from gridsched.devices.headroom import Headroom
-from gridsched.devices.procfs import CGROUP, PROC, MemoryUnreadable, available_bytes, memory_of, process_trees
+from gridsched.devices.procfs import (
+    CGROUP,
+    PROC,
+    MemoryUnreadable,
+    available_bytes,
+    memory_of,
+    process_trees,
+    total_bytes,
+)
 from gridsched.ports import Backend, DeviceInfo
 
 HOST = DeviceName("host")
@@ -32,11 +41,28 @@ def default_budget_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
     return available_bytes(proc, cgroup) // 2
 
 
+class HostBesideCards:
+    """A `ports.HostMemory`: the machine's memory, or what a control group allows of it. Raises MemoryUnreadable."""
+
+    def __init__(self, headroom: Headroom, proc: Path = PROC, cgroup: Path = CGROUP) -> None:
+        size_bytes = total_bytes(proc, cgroup)
+        self.spec = DeviceSpec(HOST, size_bytes, headroom.of(size_bytes))
+        self._proc = proc
+        self._cgroup = cgroup
+
+    def available_bytes(self) -> int | None:
+        """What new work could take now; None where it cannot be read. Three small files: it needs no thread."""
+        try:
+            return available_bytes(self._proc, self._cgroup)
+        except MemoryUnreadable:
+            return None
+
+
 class HostMonitor:
     """A `ports.DeviceMonitor` of one device named `host`."""
 
     def __init__(self, budget_bytes: int, headroom: Headroom, proc: Path = PROC, cgroup: Path = CGROUP) -> None:
-        spec = DeviceSpec(HOST, budget_bytes, headroom.of(budget_bytes))
+        spec = DeviceSpec(HOST, budget_bytes, headroom.of(budget_bytes), held_as_touched=True)
         self._info = DeviceInfo(spec=spec, label="host memory", backend=Backend.CPU)
         self._proc = proc
         self._cgroup = cgroup
@@ -57,11 +83,11 @@ class HostMonitor:
         known = {instance: memory for instance, memory in memories.items() if memory is not None}
         held_bytes = sum(memory.total_bytes for memory in known.values())
         file_bytes = sum(memory.file_bytes for memory in known.values())
-        total_bytes = self._info.spec.total_bytes
+        budget_bytes = self._info.spec.total_bytes
         return DeviceRead(
             device=HOST,
-            total_bytes=total_bytes,
-            used_bytes=held_bytes + self._lack_bytes(total_bytes - held_bytes, file_bytes),
+            total_bytes=budget_bytes,
+            used_bytes=held_bytes + self._lack_bytes(budget_bytes - held_bytes, file_bytes),
             held=tuple((instance, memory.total_bytes) for instance, memory in known.items()),
         )
 

@@ -33,13 +33,25 @@ def available_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
 
     Raises MemoryUnreadable where there is no /proc/meminfo (another system than Linux).
     """
+    return min([_meminfo_bytes(proc, "MemAvailable"), *_group_room_bytes(proc, cgroup)])
+
+
+def total_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
+    """The memory there is, or the least that a control group above this process allows of it.
+
+    Raises MemoryUnreadable as `available_bytes` does.
+    """
+    return min([_meminfo_bytes(proc, "MemTotal"), *(limit for _, limit in _limited_groups(proc, cgroup))])
+
+
+def _meminfo_bytes(proc: Path, name: str) -> int:
     try:
         fields = _kib_fields(proc / "meminfo")
     except OSError as error:
         raise MemoryUnreadable(f"free memory cannot be read from {proc / 'meminfo'}: {error.strerror}") from error
-    if "MemAvailable" not in fields:
-        raise MemoryUnreadable(f"{proc / 'meminfo'} has no MemAvailable line")
-    return min([fields["MemAvailable"], *_group_room_bytes(proc, cgroup)])
+    if name not in fields:
+        raise MemoryUnreadable(f"{proc / 'meminfo'} has no {name} line")
+    return fields[name]
 
 
 def process_trees(pids: Collection[int], proc: Path = PROC) -> Mapping[int, frozenset[int]]:
@@ -104,7 +116,18 @@ def _descend(pid: int, children: Mapping[int, list[int]]) -> Iterator[int]:
 
 
 def _group_room_bytes(proc: Path, cgroup: Path) -> Iterator[int]:
-    """What each limited control group (version 2) above this process leaves: limit - use + reclaimable file pages."""
+    """What each limited control group above this process leaves: limit - use + reclaimable file pages."""
+    for group, limit in _limited_groups(proc, cgroup):
+        try:
+            current = int((group / "memory.current").read_text())
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            yield max(0, limit - current + int(stat.get("inactive_file", "0")))
+        except (OSError, ValueError):
+            continue
+
+
+def _limited_groups(proc: Path, cgroup: Path) -> Iterator[tuple[Path, int]]:
+    """Each control group (version 2) above this process that has a limit, with it in bytes."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -118,9 +141,7 @@ def _group_room_bytes(proc: Path, cgroup: Path) -> Iterator[int]:
             return
         try:
             limit = (group / "memory.max").read_text().strip()
-            current = int((group / "memory.current").read_text())
-            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
             if limit != "max":
-                yield max(0, int(limit) - current + int(stat.get("inactive_file", "0")))
+                yield group, int(limit)
         except (OSError, ValueError):
             continue  # the root group has no limits, and a group may be hidden from us

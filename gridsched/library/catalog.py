@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from gridsched.core.ids import DeviceName, ModelName
-from gridsched.core.model import LaunchOption, ModelSpec
+from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
 from gridsched.library.measured import loads
 from gridsched.library.names import Named, Names, printable
 from gridsched.library.planning import Defaults, Plan, Unservable, advised, outside, plan
@@ -57,6 +57,7 @@ class _Ground:
     defaults: Defaults
     engine_build: str
     outside: Mapping[str, int]
+    host: DeviceSpec | None
 
 
 class ModelCatalog:
@@ -72,8 +73,10 @@ class ModelCatalog:
         families: Sequence[FamilyEntry] = (),
         default_model: str | None = None,
         engine_build: str = "",
+        host: DeviceSpec | None = None,
     ) -> None:
-        """`devices` is never empty and of one backend. `default_model` is any word that resolves."""
+        """`devices` is never empty and of one backend; `host` is the memory beside them. `default_model` is any word
+        that resolves."""
         self._devices = tuple(devices)
         # A family's name goes before what files bring with them.
         named = [Named(ModelName(entry.name), Path()) for entry in families]
@@ -81,7 +84,7 @@ class ModelCatalog:
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
         measured_outside = overheads(loads(measurements.values()), engine_build)
-        self._ground = ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside)
+        self._ground = ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside, host)
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
         self._one_at_a_time = trio.CapacityLimiter(1)
         for source in library.sources:
@@ -248,7 +251,7 @@ def _usable(devices: Sequence[DeviceInfo]) -> Mapping[DeviceName, int]:
 def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground) -> _Entry:
     devices = ground.devices
     try:
-        planned = plan(source, devices, ground.defaults, ground.engine_build, ground.outside)
+        planned = plan(source, devices, ground.defaults, ground.engine_build, ground.outside, ground.host)
     except Unservable as error:
         return _Entry(source, None, _model(source, aliases, None, None, printable(str(error))))
     options, doubts = planned.measured(ground.measurements, _usable(devices))

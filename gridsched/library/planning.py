@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName, ModelName
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import DeviceSpec, LaunchOption
 from gridsched.library.measured import card
 from gridsched.library.projectors import projector_capabilities
 from gridsched.library.shards import ModelFile
@@ -104,8 +104,9 @@ class Plan:
         return replace(self, request=asked, options=ladder(self.geometry, asked, self.devices))
 
     def advice(self, usable_bytes: Mapping[DeviceName, int]) -> Advice:
-        """What those bytes would carry."""
-        return Advice(self.geometry, self.request, self.devices, usable_bytes)
+        """What those bytes would carry, and host memory beside them as far as the machine has it."""
+        beside = {name: size for name, size in (self.request.device_bytes or {}).items() if name not in self.devices}
+        return Advice(self.geometry, self.request, self.devices, {**beside, **usable_bytes})
 
 
 def plan(
@@ -114,10 +115,12 @@ def plan(
     defaults: Defaults,
     engine_build: str,
     overheads: Mapping[str, int] = NOTHING_MEASURED,
+    host: DeviceSpec | None = None,
 ) -> Plan:
     """Plan one model on these devices, which share one backend. Raises Unservable.
 
     `overheads`: what was measured outside of the engine's buffers, by device and driver (`vram.calibrate.overheads`).
+    `host`: host memory beside the devices; a launch that takes more of it is not offered, unless all do.
     """
     file, entry = source.file, source.entry
     if file is None or source.problem is not None:
@@ -144,7 +147,7 @@ def plan(
             overhead_bytes=max(charged.values()),
             device_overhead_bytes=charged,
             mixed_cache=_mixes_cache_types(devices[0].backend, engine_build),
-            device_bytes={info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices},
+            device_bytes=usable_bytes(devices, host),
             device_ranks={info.spec.name: info.capability for info in devices},
             projector=_geometry(source.projector) if source.projector is not None else None,
             draft=_geometry(source.draft) if source.draft is not None else None,
@@ -158,6 +161,12 @@ def plan(
         raise Unservable(f"{file.path}: {error}") from error
     except FlagError as error:
         raise Unservable(f"flags: {error}") from error
+
+
+def usable_bytes(devices: Sequence[DeviceInfo], host: DeviceSpec | None) -> Mapping[DeviceName, int]:
+    """What may be planned at all of each device, and of host memory beside them where that is known (L4)."""
+    specs = (*(info.spec for info in devices), *((host,) if host is not None else ()))
+    return {spec.name: spec.total_bytes - spec.headroom_bytes for spec in specs}
 
 
 def advised(model: ModelName, suggestion: Suggestion) -> str:

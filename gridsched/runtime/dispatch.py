@@ -4,6 +4,7 @@ Owns one task for each process (its whole life, then the proof that its memory i
 abandoned step may still hold. Must never decide: what comes of a command goes back as an event.
 """
 
+from collections.abc import Callable
 from typing import assert_never
 
 import trio
@@ -18,6 +19,7 @@ from gridsched.core.commands import (
     KeepLoadTime,
     KeepMeasurement,
     Log,
+    LogEvent,
     PauseInstance,
     RejectJob,
     ResumeInstance,
@@ -34,6 +36,7 @@ from gridsched.ports import (
     Catalog,
     DeviceMonitor,
     Engine,
+    HostMemory,
     Launch,
     LaunchFacts,
     Post,
@@ -41,6 +44,7 @@ from gridsched.ports import (
     Upstream,
     UpstreamFailure,
 )
+from gridsched.runtime.beside import lacking
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.wishes import Wishes
 
@@ -66,6 +70,8 @@ class Dispatch:
         monitor: DeviceMonitor,
         store: Store,
         recent: Recent,
+        warn: Callable[[Log], None] = lambda log: None,  # noqa: ARG005 - nobody asked
+        host: HostMemory | None = None,
     ) -> None:
         self.catalog = catalog
         self.engine = engine
@@ -74,6 +80,8 @@ class Dispatch:
         self._monitor = monitor
         self._store = store
         self._recent = recent
+        self._warn = warn
+        self._host = host
         self._settling: dict[InstanceId, list[Grant]] = {}
         self._living: set[InstanceId] = set()
         self._facts: dict[str, LaunchFacts] = {}
@@ -109,6 +117,8 @@ class Dispatch:
         match command:
             case StartInstance(instance_id, model):
                 self._living.add(instance_id)
+                if why := lacking(command.option, self._host):
+                    self._warn(Log(LogEvent.PRESSURE, model=model, rule="L4", figures={"why": why}))
                 self._nursery.start_soon(self._life, command, name=f"instance {instance_id} {model}")
             case StopInstance(instance_id):
                 self.engine.stop(instance_id)

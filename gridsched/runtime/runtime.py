@@ -17,7 +17,7 @@ from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
 from gridsched.devices.sampler import Recent, read_first, sample
-from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, Store, Upstream
+from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, HostMemory, Store, Upstream
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.decisions import DecisionLog, Line
@@ -37,6 +37,12 @@ class Parts:
     monitor: DeviceMonitor
     store: Store
     clock: Clock
+    host: HostMemory | None = None
+
+    def devices_changed(self) -> DevicesChanged:
+        """The event that tells of what there is to plan with."""
+        host = self.host.spec if self.host is not None else None
+        return DevicesChanged(tuple(info.spec for info in self.monitor.devices()), host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,8 @@ class Runtime:
             monitor=parts.monitor,
             store=parts.store,
             recent=self._recent,
+            warn=lambda log: self.log.add(log, parts.clock.wall_seconds()),
+            host=parts.host,
         )
         scheduler = Scheduler(policy, check_invariants=check, guarded=True)
         self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed, recorder=recorder)
@@ -115,7 +123,7 @@ class Runtime:
         front_stop = trio.Event()
         async with trio.open_nursery() as processes:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
-            self.post(DevicesChanged(tuple(info.spec for info in self.parts.monitor.devices())))
+            self.post(self.parts.devices_changed())
             await read_first(self.parts.monitor, self.post)  # what is pinned loads at once (R7)
             self.post(ModelsChanged(served(self.parts.catalog)))
             if families := self._families():

@@ -18,12 +18,13 @@ from gridsched.vram.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Bytes in one memory."""
+    """Bytes in one memory. Of the weights, `mapped` lie in the file itself: nothing was copied."""
 
     weights: int = 0
     kv: int = 0
     state: int = 0
     compute: int = 0
+    mapped: int = 0
 
     @property
     def total(self) -> int:
@@ -41,6 +42,7 @@ def buffers_on_devices(
     """What so many devices hold, in their order, and what the host holds beside them."""
     placement = place(geometry, flags, devices)
     weights, host_weights = weight_bytes(geometry, placement)
+    mapped = host_weights if flags.maps_file else 0
     beside = [adapter_bytes(adapter, placement) for adapter in adapters]
     if flags.control_vectors:
         beside.append(control_vector_bytes(geometry, placement))
@@ -58,7 +60,7 @@ def buffers_on_devices(
         more = adapters_bytes(geometry, context)
         compute = [have + more if have else 0 for have in compute]
     pinned = pinned_bytes(geometry, flags, context, placement)
-    return list(map(Buffers, weights, kv, state, compute)), Buffers(host_weights, host_kv, host_state, pinned)
+    return list(map(Buffers, weights, kv, state, compute)), Buffers(host_weights, host_kv, host_state, pinned, mapped)
 
 
 def buffers_on_host(
@@ -67,9 +69,9 @@ def buffers_on_host(
     """Everything in one memory: the mapped file, and a second copy of what the processor wants laid out differently.
     What is not mapped is read into its final layout, and is there once."""
     alone = place(geometry, flags, 0)
+    mapped = mapped_bytes(geometry, flags) if flags.maps_file else 0
     if flags.maps_file:
-        weights = mapped_bytes(geometry, flags)
-        weights += sum(weight.repacked_bytes for weight in _loaded(geometry)) if flags.repack else 0
+        weights = mapped + (sum(weight.repacked_bytes for weight in _loaded(geometry)) if flags.repack else 0)
     else:
         _, weights = weight_bytes(geometry, alone)
     weights += sum(adapter_bytes(adapter, alone)[1] for adapter in adapters)
@@ -78,7 +80,7 @@ def buffers_on_host(
     _, kv = cache_bytes(geometry, flags, context, alone)
     _, state = state_bytes(geometry, flags, context, alone)
     compute = compute_bytes_on_host(geometry, flags, context)
-    return Buffers(weights, kv, state, compute + (adapters_bytes(geometry, context) if adapters else 0))
+    return Buffers(weights, kv, state, compute + (adapters_bytes(geometry, context) if adapters else 0), mapped)
 
 
 def mapped_bytes(geometry: Geometry, flags: LaunchFlags) -> int:

@@ -82,8 +82,9 @@ def _by_blocks(
     if weights_too:
         rest, host_rest = weight_bytes(geometry, placement)
         sizes, host_size = [left + right for left, right in zip(sizes, rest, strict=True)], host_size + host_rest
+    mapped = host_size if launch.maps_file else 0
     if on_host:
-        return [replace(buffers_on_host(blocks, launch, second), weights=host_size)], Buffers()
+        return [replace(buffers_on_host(blocks, launch, second), weights=host_size, mapped=mapped)], Buffers()
     parts, host = buffers_on_devices(blocks, launch, second, devices)
     working = {*placement.layers[geometry.blocks :]}  # the drafting blocks' devices, and the output layer's
     if host_size and launch.op_offload:
@@ -92,7 +93,7 @@ def _by_blocks(
         replace(part, weights=sizes[index], compute=part.compute if index in working else 0)
         for index, part in enumerate(parts)
     ]
-    return parts, replace(host, weights=host_size)
+    return parts, replace(host, weights=host_size, mapped=mapped)
 
 
 def _blocks_alone(geometry: Geometry) -> Geometry:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceFootprint
-from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host, mapped_bytes
+from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host
 from gridsched.vram.context import Context, device_computes_flash_attn, plan_context
 from gridsched.vram.drafting import MTP, draft_buffers
 from gridsched.vram.flags import AUTO_PARALLEL, LaunchFlags
@@ -64,6 +64,11 @@ class Footprint:
         """The sum over the devices."""
         return sum(device.total_bytes for device in self.devices)
 
+    @property
+    def host_need_bytes(self) -> int:
+        """Of what it takes beside its devices, all that the kernel cannot take back, grown as far as it may."""
+        return self.host.total_bytes - self.mapped_bytes + self.growth_bytes
+
 
 def footprint(
     geometry: Geometry,
@@ -106,15 +111,13 @@ def footprint(
         flash_attn=context.flash_attn,
         layers=_count_layers(geometry),
         notes=_notes(geometry, flags, context, projector, draft, adapters),
-        mapped_bytes=_mapped_bytes(geometry, flags, host, draft_host, on_host=on_host),
+        mapped_bytes=_mapped_bytes(flags, *(parts + drafts if on_host else (host, draft_host))),
         growth_bytes=growth_bytes(geometry, flags, context, on_host=on_host),
     )
 
 
-def _mapped_bytes(geometry: Geometry, flags: LaunchFlags, host: Buffers, draft: Buffers, *, on_host: bool) -> int:
-    if not flags.weights_may_be_dropped:
-        return 0
-    return mapped_bytes(geometry, flags) if on_host else host.weights + draft.weights
+def _mapped_bytes(flags: LaunchFlags, *in_host_memory: Buffers) -> int:
+    return sum(buffers.mapped for buffers in in_host_memory) if flags.weights_may_be_dropped else 0
 
 
 def _outside(overhead_bytes: int | Mapping[DeviceName, int] | None, name: DeviceName) -> int:

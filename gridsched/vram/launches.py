@@ -14,7 +14,7 @@ from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.vram.cache import cache_bytes, state_bytes
 from gridsched.vram.context import plan_context
 from gridsched.vram.flags import FlagError, LaunchFlags, parse_flags
-from gridsched.vram.footprint import Footprint, footprint
+from gridsched.vram.footprint import HOST, Footprint, footprint
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.overhead import overhead
 from gridsched.vram.placement import place, weight_bytes
@@ -44,7 +44,8 @@ class LadderRequest:
     and `reranking` say that the engine is started for that. `on_host`: the one device is host memory.
     `mixed_cache`: the device computes with K and V of different quantized types. `device_bytes` are what may be
     planned of each device at all, by which a split shares the model out (equal rooms where it is empty); `together`:
-    over all devices at once, never over fewer of them;
+    over all devices at once, never over fewer of them (`host` among them is what launches may take there beside cards,
+    and nothing is held against it where it is left out);
     `device_ranks` say how capable each is (the more, the better; all alike where it is empty). `projector`, `draft` and
     `adapters` are the files that are loaded beside the model. `overhead_bytes` is what a process takes on a device
     outside of the engine's buffers, unless `device_overhead_bytes` has another figure.
@@ -149,12 +150,16 @@ class Launches:
         )
 
     def fits(self, rung: Rung, rooms: Mapping[DeviceName, int]) -> bool:
-        """Whether each device carries its part. Raises FlagError.
+        """Whether each device carries its part, and host memory what lies beside them, where it is among the rooms.
+        Raises FlagError.
 
         Most of what several devices do not carry is more than they have together, however it is shared out.
         """
         shape, placed = rung
         if len(placed) > 1 and self._least_bytes(shape, placed) > sum(rooms.get(name, 0) for name in placed):
+            return False
+        beside = rooms.get(HOST) if not self.request.on_host else None
+        if beside is not None and self._estimate(shape, placed).footprint.host_need_bytes > beside:
             return False
         return all(need <= rooms.get(name, 0) for need, name in zip(self.needs(rung), placed, strict=True))
 
@@ -172,6 +177,8 @@ class Launches:
             footprint=self._parts(rung),
             flags=flags,
             host=None if self.request.on_host else estimate.host,
+            host_mapped_bytes=0 if self.request.on_host else estimate.mapped_bytes,
+            host_growth_bytes=0 if self.request.on_host else estimate.growth_bytes,
             cache_types=(told.cache_type_k, told.cache_type_v),
         )
 

@@ -1,6 +1,7 @@
 """`/api/models/{id}/plan` and `gridsched plan`: what a load would do now, told before it is done."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.api.plans import Planner
 from gridsched.cli import main as program
 from gridsched.cli import plan
-from gridsched.core.ids import DeviceName
+from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.snapshot import LoadView
+from gridsched.devices.headroom import Headroom
+from gridsched.devices.host import HostBesideCards
 from tests.support.front import House, serving
 
 CHAT = "/v1/chat/completions"
@@ -150,3 +156,26 @@ def test_a_server_that_was_named_and_does_not_answer_is_said(capsys: pytest.Capt
     """Nobody wants another machine's plan."""
     assert program.main(["plan", "--server", "http://127.0.0.1:1", "m"]) == 1
     assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
+
+
+async def test_E24_a_plan_notes_that_host_memory_is_scarce_now(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """Beside the launch, which would be made all the same."""
+    (tmp_path / "meminfo").write_text(f"MemTotal: {64 << 20} kB\nMemAvailable: {16 << 20} kB\n")
+    host = HostBesideCards(Headroom(), tmp_path, tmp_path)
+    async with serving(autojump_clock) as house:
+        runtime = house.runtime
+        assert (await told(house, "sim-chat-4b"))["notes"] == []
+
+        def outlook(name: ModelName, options: tuple[LaunchOption, ...] | None) -> LoadView | None:
+            view = runtime.outlook(name, options)
+            assert view is not None
+            assert view.option is not None
+            experts = DeviceFootprint(DeviceName("host"), weights_bytes=18 * GIB)
+            return replace(view, option=replace(view.option, host=experts))
+
+        planner = Planner(runtime.parts.catalog, runtime.adviser, outlook, host)
+        found = await planner.plan("sim-chat-4b", None)
+        assert found["loads"]
+        (note,) = found["notes"]  # type: ignore[misc]  # a list, as JSON has it
+        assert note.startswith("it takes 18.00 GiB of host memory")
+        assert f"note     {note}" in plan.rows(found)

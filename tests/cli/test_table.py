@@ -6,6 +6,8 @@ from gridsched.app import Machine, SystemClock
 from gridsched.cli.table import rows, verdict
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
+from gridsched.devices.headroom import Headroom
+from gridsched.devices.host import HostBesideCards
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.planning import Defaults
 from gridsched.library.sources import read_library
@@ -54,3 +56,17 @@ def test_R10_a_family_is_told_with_its_sizes() -> None:
     *_, family = rows(Machine(parts, ()), "defaults")
     sizes = "preferred sim-chat-12b, balanced sim-chat-4b, compact sim-chat-2b"
     assert family.split(maxsplit=2) == ["family", "sim-chat", f"chat, completion    {sizes}"]
+
+
+def test_E24_a_model_that_is_too_big_for_host_memory_is_told_with_the_sum(tmp_path: Path) -> None:
+    """All on the host beside a card: what the machine would have to have, against what may be planned of it."""
+    card = DeviceInfo(DeviceSpec(DeviceName("gpu0"), 8 << 30), "card", Backend.CUDA)
+    (tmp_path / "meminfo").write_text("MemTotal: 131072 kB\n")
+    host = HostBesideCards(Headroom(), tmp_path, tmp_path)
+    library = read_library([ModelEntry("m", write_model(tmp_path / "m.gguf"), flags=("-ngl", "0"))], [])
+    catalog = ModelCatalog(library, (card,), {}, defaults=Defaults(), host=host.spec)
+    refused = verdict(catalog.models()[0], catalog, (card,), host)
+    assert refused.startswith("too big: needs ")
+    assert " of host memory beside " in refused
+    assert "of mapped weights, more than the 122 MiB that may be planned of it" in refused
+    assert verdict(catalog.models()[0], catalog, (card,)).endswith("on gpu0")

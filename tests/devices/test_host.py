@@ -10,7 +10,7 @@ import pytest
 
 from gridsched.core.ids import InstanceId
 from gridsched.devices.headroom import Headroom
-from gridsched.devices.host import HostMonitor, default_budget_bytes
+from gridsched.devices.host import HostBesideCards, HostMonitor, default_budget_bytes
 from gridsched.devices.procfs import MemoryUnreadable, available_bytes, memory_of, process_trees
 
 GIB = 1 << 30
@@ -179,3 +179,20 @@ def test_a_real_child_is_measured() -> None:
     assert tree[child.pid] < tree[os.getpid()]
     assert memory is not None
     assert size <= memory.total_bytes < 3 * size
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(str(6 * GIB), 6 * GIB), ("max", 99999999 * 1024)])
+def test_E24_beside_cards_the_host_has_what_the_machine_or_a_control_group_has(
+    machine: Machine, limit: str, expected: int
+) -> None:
+    """Its size does not depend on what is free; that is read when it is asked for."""
+    (machine.proc / "self").mkdir()
+    (machine.proc / "self" / "cgroup").write_text("0::/box\n")
+    machine.group("box", limit, GIB, 0)
+    host = HostBesideCards(Headroom(0.0, GIB), machine.proc, machine.cgroup)
+    assert (host.spec.name, host.spec.total_bytes, host.spec.headroom_bytes) == ("host", expected, GIB)
+    assert host.available_bytes() == min(16 * GIB, expected - GIB)
+    machine.free(2 * GIB)
+    assert host.available_bytes() == 2 * GIB
+    (machine.proc / "meminfo").unlink()
+    assert host.available_bytes() is None

@@ -12,6 +12,7 @@ import pytest
 import trio.testing
 
 from gridsched.core.ids import InstanceId
+from gridsched.devices.discover import discover
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.nvml import NvmlMonitor, find_cards, pci_address
 from gridsched.ports import Backend
@@ -244,3 +245,15 @@ def test_what_is_no_pci_address_is_refused(text: str) -> None:
     """So that a UUID or a name is never taken for one."""
     with pytest.raises(ValueError, match="is not a PCI address"):
         pci_address(text)
+
+
+def test_E24_beside_cards_host_memory_is_found_or_that_it_is_not(driver: Driver, tmp_path: Path) -> None:
+    """Without /proc nothing is held against it, and that is said."""
+    driver.tell(SMALL)
+    found = discover(Headroom(0.0), proc=tmp_path, cgroup=tmp_path)
+    assert found.host is None
+    assert found.notes[-1].startswith("What launches take of host memory is not checked: ")
+    (tmp_path / "meminfo").write_text("MemTotal: 1048576 kB\nMemAvailable: 1024 kB\n")
+    found = discover(Headroom(0.0), proc=tmp_path, cgroup=tmp_path)
+    assert found.host is not None
+    assert (found.host.spec.total_bytes, found.host.available_bytes()) == (GIB, 1 << 20)

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from gridsched.core.commands import Grant
+from gridsched.core.commands import Grant, Log
 from gridsched.core.events import Event, SlotSettled
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.devices.sampler import Recent
-from gridsched.ports import UpstreamFailure, UpstreamFailureKind
+from gridsched.ports import HostMemory, UpstreamFailure, UpstreamFailureKind
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch
@@ -52,8 +52,9 @@ class Slots:
 class Hall:
     """A dispatch with its desk, and what is posted."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: Slots, host: HostMemory | None = None) -> None:
         world = build()
+        self.warned: list[Log] = []
         self.slots = slots
         self.posted: list[Event] = []
         self.dispatch = Dispatch(
@@ -63,6 +64,8 @@ class Hall:
             monitor=world.monitor,
             store=MemoryStore(),
             recent=Recent(),
+            warn=self.warned.append,
+            host=host,
         )
         adviser = Adviser(world.catalog)
         self.desk = Desk(self.posted.append, self.dispatch.settle, adviser)

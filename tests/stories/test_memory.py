@@ -1,5 +1,7 @@
 """L1 to L7: bytes are promised once, believed when measured, and refused with the sum."""
 
+from dataclasses import replace
+
 import pytest
 
 from gridsched.core.commands import KeepLoadTime, KeepMeasurement, Log, LogEvent, RejectionCode
@@ -424,3 +426,62 @@ def test_L7_who_waits_for_a_model_that_never_fits_any_more_is_told_at_once() -> 
     world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 4 * GB),)))
     refusals = [world.rejection(job) for job in waiting]
     assert [each.code if each is not None else None for each in refusals] == [RejectionCode.INSUFFICIENT_VRAM] * 2
+
+
+def test_E24_a_model_that_takes_more_host_memory_than_there_is_never_fits() -> None:
+    """20 GB of experts beside a card, on a machine of 16: refused with the sum; what is mapped, or no host, is none."""
+    beside = DeviceFootprint(DeviceName("host"), weights_bytes=20 * GB)
+    launch = replace(option(4), host=beside)
+    mapped = replace(launch, key="mapped", host_mapped_bytes=18 * GB, host_growth_bytes=1 * GB)
+    world = World((model("read", launch), model("mapped", mapped)))
+    devices = (DeviceSpec(DeviceName("gpu0"), 16 * GB),)
+    world.tell(DevicesChanged(devices, DeviceSpec(DeviceName("host"), 16 * GB, 1 * GB)))
+    rejection = world.rejection(world.submit("read"))
+    assert rejection is not None
+    assert rejection.code is RejectionCode.INSUFFICIENT_VRAM
+    assert rejection.message == "read never fits (host memory: needs 18.63 GiB, 13.97 GiB can be had)"
+    card, host = rejection.detail["per_device"]  # type: ignore[misc]  # a list, as JSON has it
+    assert (card["device"], card["short_bytes"]) == ("gpu0", 0)
+    assert (host["device"], host["required_bytes"], host["available_bytes"]) == ("host", 20 * GB, 15 * GB)
+    assert rejection.detail["suggestions"] == []
+    world.submit("mapped")
+    assert world.loads("mapped") == [world.now]
+    world.tell(DevicesChanged(devices))
+    world.advance(20.0)
+    world.submit("read")
+    assert world.loads("read")
+
+
+def test_E24_headroom_that_alone_keeps_a_model_out_of_host_memory_is_named() -> None:
+    """15.5 of 16 GB."""
+    launch = replace(option(4), host=DeviceFootprint(DeviceName("host"), compute_bytes=int(15.5 * GB)))
+    world = World((model("m", launch),))
+    host = DeviceSpec(DeviceName("host"), 16 * GB, 1 * GB)
+    world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 16 * GB),), host))
+    rejection = world.rejection(world.submit("m"))
+    assert rejection is not None
+    assert rejection.detail["suggestions"] == ["Lower devices.headroom to at most 0.47 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("told_gb", "held_gb", "kept_gb"),
+    [(6.0, 5.0, 7.0), (6.0, 7.5, 7.5), (None, 5.0, 7.0), (None, 7.5, 7.5)],
+)
+def test_L2_what_is_held_only_as_it_is_touched_is_never_kept_below_what_was_allocated(
+    told_gb: float | None, held_gb: float, kept_gb: float
+) -> None:
+    """Host memory, 8 estimated of which 1 lies outside of the buffers: 6 of buffers and that 1, or without the engine's
+    word all but it; more where more is held. On a card what is held is what is taken."""
+    launch = replace(
+        option(8), footprint=(DeviceFootprint(DeviceName("gpu0"), compute_bytes=7 * GB, overhead_bytes=1 * GB),)
+    )
+    for touched, expected in ((True, kept_gb), (False, max(held_gb, told_gb or 0.0))):
+        world = World((model("m", launch),))
+        world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 16 * GB, held_as_touched=touched),)))
+        chat = world.submit("m")
+        instance = next(iter(world.scheduler.state.instances))
+        told = (DeviceFootprint(DeviceName("gpu0"), compute_bytes=int(told_gb * GB)),) if told_gb else ()
+        world.tell(InstanceReady(instance, told))
+        world.finish(chat)
+        (kept,) = [item for item in world.read(held_gb, {"m": held_gb}) if isinstance(item, KeepMeasurement)]
+        assert kept.measured_bytes == (int(expected * GB),)

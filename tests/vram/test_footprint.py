@@ -448,3 +448,13 @@ def test_auto_flash_attention_depends_on_the_length_of_a_head(length: int, value
     assert estimate(geometry, "-c", "4096").flash_attn is on
     assert estimate(geometry, "-c", "4096", "-ngl", "0").flash_attn
     assert estimate(geometry, "-c", "4096", "-ctv", "q8_0").flash_attn
+
+
+def test_E24_only_what_lies_in_the_file_may_be_given_back() -> None:
+    """Not a second copy that is laid out anew, nor an adapter: both are memory of the process."""
+    geometry = real("Qwen3-30B-A3B-Q4_K_M")
+    plain = estimate(geometry, "-c", "8192", "-np", "1", "--cpu-moe")
+    copied = estimate(geometry, "-c", "8192", "-np", "1", "--cpu-moe", "--no-host")
+    assert copied.host.weights_bytes > plain.host.weights_bytes == plain.mapped_bytes == copied.mapped_bytes
+    more = copied.host_need_bytes - plain.host_need_bytes
+    assert more == copied.host.total_bytes - plain.host.total_bytes

@@ -9,8 +9,8 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.vram.flags import FlagError, parse_flags
 from gridsched.vram.footprint import footprint
-from gridsched.vram.ladder import ladder, takes_cache
-from gridsched.vram.launches import LadderRequest
+from gridsched.vram.ladder import carries, ladder, takes_cache
+from gridsched.vram.launches import LadderRequest, Launches
 from gridsched.vram.placement import place
 from tests.vram.models import MIB, model, real, real_headers
 
@@ -424,3 +424,26 @@ def test_what_a_process_takes_beside_its_buffers_is_charged_by_device() -> None:
     options = ladder(real(LLAMA), request, (A, B))
     charged = {part.device: part.overhead_bytes for option in options for part in option.footprint}
     assert charged == {A: 200 * MIB, B: 700 * MIB}
+
+
+# --- host memory ------------------------------------------------------------------------------------------------
+
+
+def test_E24_launches_that_take_more_host_memory_than_the_machine_has_are_not_offered() -> None:
+    """A cache that is kept on the host: the contexts for which there is memory; where none is, all are told."""
+    asked = replace(PLAIN, flags=("--no-kv-offload",))
+    everything = ladder(real(LLAMA), asked, (A,))
+    for gib, offered in ((40, everything), (6, everything[-2:]), (1, everything)):
+        rooms = {A: 24 * GIB, HOST: gib * GIB}
+        assert ladder(real(LLAMA), replace(asked, device_bytes=rooms), (A,)) == offered
+    assert [each.host_need_bytes // GIB for each in everything] == [32, 16, 8, 4, 1]
+
+
+@pytest.mark.parametrize("flags", [("--cpu-moe",), ("--cpu-moe", "--no-mmap"), ("--cpu-moe", "--mlock")])
+def test_E24_weights_that_are_mapped_on_the_host_keep_nothing_from_being_offered(flags: tuple[str, ...]) -> None:
+    """16 GiB of experts beside a card on a machine of 8: the kernel may drop them; not so where they are read or
+    locked."""
+    launches = Launches(real("Qwen3-30B-A3B-Q4_K_M"), replace(PLAIN, flags=flags))
+    assert carries(launches, (A,), {A: 24 * GIB, HOST: 8 * GIB}) is (len(flags) == 1)
+    assert carries(launches, (A,), {A: 24 * GIB, HOST: 24 * GIB})
+    assert carries(launches, (A,), {A: 24 * GIB})  # nobody knows what there is of host memory
