@@ -253,6 +253,11 @@ class Catalog(Protocol):
         """Plan from now on with what these say of other models' launches, too (L2). Whether anything is planned
         otherwise than before."""
 
+    async def renew(self, model: ModelName) -> str | None:
+        """To be asked before a launch: None where the model's files are those that it was planned with. Else it is
+        planned with what is there now, where that can be served, and a sentence says so; the launch is not to be.
+        Looks at the disk in a thread. Raises KeyError for a model that is not there."""
+
     async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
         """The model's ladder if its slots shared so many tokens, whatever is configured; estimates alone. Made in a
         thread. Raises ValueError with a sentence where it cannot be launched so, KeyError for a model that is not there

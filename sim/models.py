@@ -149,6 +149,10 @@ class SimulatedCatalog:
         """Nothing: what is simulated is known."""
         return False
 
+    async def renew(self, model: ModelName) -> str | None:  # noqa: ARG002 - what is simulated has no files
+        """None: nothing changes."""
+        return None
+
     async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
         """That context on each device. Raises KeyError for a model that is not there."""
         await trio.lowlevel.checkpoint()

@@ -1,7 +1,8 @@
 """The models there are, as `ports.Catalog`: names, ladders, launches.
 
-Owns the composition of sources, plans and names. Opens no file, reads no device: everything it says follows from what
-it was built with, and what it was told of measurements since. A change of files, devices or settings makes a new one.
+Owns the composition of sources, plans and names. Reads no device: everything it says follows from what it was built
+with, what it was told of measurements since, and the files of a model that had changed when it was to be launched. Any
+other change of files, devices or settings makes a new one.
 """
 
 import math
@@ -149,7 +150,6 @@ class ModelCatalog:
         if known and all(abs(found[card] - size) < NEWS_BYTES for card, size in before.items()):
             return False
         self._ground = ground = replace(self._ground, outside=found)
-        self._fits = {}  # a search that is under way keeps what it finds elsewhere
         changed = False
         for name, entry in self._entries.items():
             if entry.plan is None or entry.model.spec is None:
@@ -159,10 +159,27 @@ class ModelCatalog:
             options, _ = planned.measured(ground.measurements, _usable(self._devices))
             model = replace(entry.model, spec=replace(entry.model.spec, options=options))
             self._entries[name] = replace(entry, plan=planned, model=model)
+        self._planned_anew()
+        return changed
+
+    async def renew(self, model: ModelName) -> str | None:
+        """Read a model again whose files are others than it was planned with: the sentence for whoever wanted it.
+
+        What cannot be served now stays planned as it was, for when it has its files back. Raises KeyError.
+        """
+        entry = self._entries[model]
+        work = partial(_renewed, entry, self._names.aliases(model), self._ground)
+        renewed, sentence = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        if renewed is not None:
+            self._entries[model] = renewed
+            self._planned_anew()
+        return sentence
+
+    def _planned_anew(self) -> None:
+        self._fits = {}  # a search that is under way keeps what it finds elsewhere
         served = {name: entry.model for name, entry in self._entries.items()}
         for family in self._configured_families:
             self._families[ModelName(family.name)] = CatalogFamily.of(family, served)
-        return changed
 
     def fingerprints(self) -> Mapping[str, str]:
         """Of the models' own files, by path: what a measurement must be of to be of use."""
@@ -257,6 +274,17 @@ def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground) -> _Entry:
     options, doubts = planned.measured(ground.measurements, _usable(devices))
     spec = _spec(source, options, ground.measurements, ground.defaults)
     return _Entry(source, planned, _model(source, aliases, planned, spec, None), doubts)
+
+
+def _renewed(entry: _Entry, aliases: tuple[str, ...], ground: _Ground) -> tuple[_Entry | None, str | None]:
+    """An entry with the files that are there now, and what is to be said of them; nothing where they are the same."""
+    changed = entry.source.changed()
+    if changed is None:
+        return None, None
+    found = _entry(entry.source.read_again(), aliases, ground)
+    if found.plan is None:
+        return None, printable(f"{changed} has changed, and cannot be served: {found.model.unavailable}")
+    return found, printable(f"{changed} has changed since it was read; it is planned anew")
 
 
 def _model(

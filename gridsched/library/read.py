@@ -53,6 +53,23 @@ class ReadFile:
     header: Header
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """One file as it was read, `modified_ns` in nanoseconds since the epoch."""
+
+    path: Path
+    size_bytes: int
+    modified_ns: int
+
+    def is_another(self) -> bool:
+        """Whether another file is there now; not where there is none. Blocks."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return (found.st_size, found.st_mtime_ns) != (self.size_bytes, self.modified_ns)
+
+
 def real_path(path: Path) -> Path:
     """Where a path leads, links followed. A link that leads back to itself is its own answer: `resolve` would raise."""
     return Path(os.path.realpath(path))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridsched.library.read import ReadFile, Unreadable, read_file
+from gridsched.library.read import ReadFile, Stamp, Unreadable, read_file
 from gridsched.vram.header import Header
 
 SUFFIX = ".gguf"
@@ -21,7 +21,8 @@ _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suff
 class ModelFile:
     """A whole model on disk. `path` is what the engine is given: its only file, or the first of its set.
 
-    `header` is the first file's, `shards` are the others'. `created` is in seconds since the epoch.
+    `header` is the first file's, `shards` are the others'. `created` is in seconds since the epoch. `stamps` are of
+    all its files.
     """
 
     path: Path
@@ -30,6 +31,7 @@ class ModelFile:
     fingerprint: str
     header: Header
     shards: tuple[Header, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
 
 
 def stem_of(path: Path) -> str:
@@ -89,6 +91,7 @@ def read_parts(name: str, read: Callable[[str], ReadFile]) -> ModelFile:
         fingerprint=fingerprint,
         header=files[0].header,
         shards=tuple(file.header for file in files[1:]),
+        stamps=tuple(Stamp(file.path, file.size_bytes, file.modified_ns) for file in files),
     )
 
 

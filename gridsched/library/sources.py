@@ -32,6 +32,16 @@ class Source:
     adapters: tuple[ModelFile, ...] = ()
     problem: str | None = None
 
+    def changed(self) -> Path | None:
+        """The first of its files in whose place another lies now. Blocks."""
+        files = (self.file, self.projector, self.draft, *self.adapters)
+        stamps = (stamp for file in files if file is not None for stamp in file.stamps)
+        return next((stamp.path for stamp in stamps if stamp.is_another()), None)
+
+    def read_again(self) -> "Source":
+        """The same name with the files that are there now. Blocks."""
+        return _read(self.entry, self.words, self.entry.path if self.file is None else self.file.path)
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -81,6 +91,10 @@ def _configured(entry: ModelEntry, origins: dict[Path, Indexed]) -> Source:
     path = first_part(entry.path)
     found = origins.get(real_path(path))
     words = file_words(path, stem_of(path), found.publisher, found.repo) if found else file_words(path, stem_of(path))
+    return _read(entry, words, path)
+
+
+def _read(entry: ModelEntry, words: tuple[str, ...], path: Path) -> Source:
     try:
         file = read_model(path)
     except Unreadable as error:

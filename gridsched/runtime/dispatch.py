@@ -132,7 +132,7 @@ class Dispatch:
     async def _life(self, command: StartInstance) -> None:
         try:
             launch = self._launch(command)
-            if launch is not None:
+            if launch is not None and await self._is_as_planned(command):
                 await self.engine.run(command.instance_id, launch, self._post)
         finally:
             self._living.discard(command.instance_id)
@@ -153,6 +153,16 @@ class Dispatch:
         if launch.facts is not None:
             self._facts[command.option.key] = launch.facts
         return launch
+
+    async def _is_as_planned(self, command: StartInstance) -> bool:
+        """Whether the model's files are those that the launch was planned with; said to the scheduler where not: what
+        lies there now may take any memory."""
+        changed = await self.catalog.renew(command.model)
+        if changed is None:
+            return True
+        self._post(InstanceExited(command.instance_id, Failure(FailureCause.MISSING_FILE, changed)))
+        self._post(ModelsChanged(served(self.catalog)))
+        return False
 
     async def _keep(self, key: str, measured: tuple[int, ...], account: Account | None) -> None:
         """Keep a measurement; where it tells what other models take, too, they are planned anew (L2)."""

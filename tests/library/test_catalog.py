@@ -1,6 +1,7 @@
 """The catalog: what can be asked for, launched and refused, over header-only files."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -630,3 +631,69 @@ async def test_L2_a_running_server_learns_from_a_load_what_other_models_take(tmp
     assert not made.learn({"k": kept})
     assert not made.learn({"k": replace(kept, measured_bytes=(kept.measured_bytes[0] + 4 * MIB,))})
     assert not catalog(first).learn({"k": kept})
+
+
+# --- files that change ------------------------------------------------------------------------------------------
+
+
+def put(path: Path, data: bytes | None, modified_ns: int = 0) -> None:
+    """Other bytes in a file's place, or none."""
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+        os.utime(path, ns=(modified_ns, modified_ns))
+
+
+def there(path: Path) -> tuple[bytes, int]:
+    """A file's bytes and time."""
+    return path.read_bytes(), path.stat().st_mtime_ns
+
+
+async def test_L2_a_file_that_was_replaced_is_planned_anew_before_it_is_launched(chat: Path) -> None:
+    """Another under the same name has another key and another context, also in its family; what has not changed
+    stays, and what is gone is the engine's to tell."""
+    made = catalog(ModelEntry("m", chat, aliases=("other",)), families=[FamilyEntry("f", ((Quality.BALANCED, "m"),))])
+    name = ModelName("m")
+    (before,) = made.models()
+    assert await made.renew(name) is None
+    assert made.models() == (before,)
+    write_model(chat, {**CHAT, "llama.context_length": 8192}, age_seconds=-60)
+    sentence = await made.renew(name)
+    assert sentence is not None
+    assert f"{chat} has changed" in sentence
+    (after,) = made.models()
+    assert before.spec is not None
+    assert after.spec is not None
+    assert (before.ctx_train, after.ctx_train) == (16384, 8192)
+    assert not {one.key for one in before.spec.options} & {one.key for one in after.spec.options}
+    assert after.aliases == before.aliases
+    assert made.families()[0].best is after
+    assert await made.renew(name) is None
+    put(chat, None)
+    assert await made.renew(name) is None
+
+
+async def test_F11_a_file_that_was_spoilt_is_said_and_served_again_when_it_is_back(chat: Path) -> None:
+    """Its plan stays meanwhile, and nothing is launched by it."""
+    made = catalog(ModelEntry("m", chat))
+    before = made.models()
+    whole, modified_ns = there(chat)
+    put(chat, b"")
+    sentence = await made.renew(ModelName("m"))
+    assert sentence is not None
+    assert "cannot be served" in sentence
+    assert "the file is empty" in sentence
+    assert made.models() == before
+    put(chat, whole, modified_ns)
+    assert await made.renew(ModelName("m")) is None
+
+
+async def test_L2_any_file_of_a_launch_counts(tmp_path: Path) -> None:
+    """A later part of a set, an adapter."""
+    parts = write_split(tmp_path, "split", 2)
+    adapter = write_model(tmp_path / "lora.gguf", {"general.architecture": "llama", "general.type": "adapter"}, ADAPTER)
+    made = catalog(ModelEntry("m", parts[0], flags=("--lora", str(adapter))))
+    for path in (parts[1], adapter):
+        os.utime(path, (1, 1))
+        assert str(path) in (await made.renew(ModelName("m")) or "")
+        assert await made.renew(ModelName("m")) is None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import trio
 from trio.testing import MockClock
 
-from gridsched.core.ids import DeviceName
+from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceSpec
 from gridsched.ports import Measurement
 from sim.models import SimulatedCatalog
@@ -39,3 +39,27 @@ async def test_L2_a_load_is_kept_with_what_it_is_of_and_the_models_are_planned_a
         planned = [line for _, line in server.logged("config") if "models" in line]
         assert len(planned) == 1 + 2
         assert len(server.logged("load")) == 2
+
+
+class Replaced(SimulatedCatalog):
+    """A catalog whose models' files are others, the first time that anybody looks."""
+
+    looked: frozenset[ModelName] = frozenset()
+
+    async def renew(self, model: ModelName) -> str | None:
+        """A sentence, once."""
+        first = model not in self.looked
+        self.looked |= {model}
+        return f"{model} has changed" if first else None
+
+
+async def test_L2_a_launch_that_was_planned_with_another_file_is_not_made(autojump_clock: MockClock) -> None:
+    """No process is started by it, the models are planned anew, and the next that asks after the back-off is served."""
+    async with inside(autojump_clock, catalog=lambda _: Replaced([DeviceSpec(DeviceName("sim0"), 16 * GIB)])) as server:
+        assert await server.ask(server.job(SMALL)) == "model_failed"
+        (_, gone), *_ = server.logged("exit")
+        assert gone["cause"] == "missing_file"
+        assert not server.logged("ready")
+        assert len([line for _, line in server.logged("config") if "models" in line]) == 2
+        await trio.sleep(20.0)
+        assert await server.ask(server.job(SMALL)) == "done"
