@@ -172,12 +172,12 @@ def test_host_memory_alone_is_one_device(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_measured_card_is_charged_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A card without a figure is charged more, and that is noted."""
+    """A card that nobody names is charged what is usual, and that is noted."""
     path = real_file(GPT_OSS, tmp_path)
     known = told(capsys, path, "--card", "NVIDIA GeForce RTX 3090", "--", "-c", "4096")
     unknown = told(capsys, path, "--", "-c", "4096")
     assert known["devices"][0]["overhead_bytes"] < unknown["devices"][0]["overhead_bytes"]
-    assert any("no measurement for this card" in note for note in unknown["notes"])
+    assert any("so say which it is" in note for note in unknown["notes"])
     assert not any("no measurement" in note for note in known["notes"])
 
 

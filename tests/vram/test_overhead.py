@@ -34,14 +34,21 @@ def test_a_card_that_was_measured_has_its_own_figure(card: str, gib: int, mib: i
         ("NVIDIA GeForce RTX 4080", 16, 330),
         ("NVIDIA GeForce RTX 4400", 24, 470),
         ("NVIDIA H100 80GB HBM3", 80, 730),
-        ("", 0, 730),
     ],
 )
 def test_a_card_that_was_not_measured_is_charged_by_its_size_and_noted(card: str, gib: int, mib: int) -> None:
-    """Never less than a measured card of that size; the most where nothing is known."""
+    """Never less than a measured card of that size."""
     size, note = overhead("cuda", card, gib * GIB)
     assert size == mib * MIB
-    assert note == f"no measurement for {card or 'this card'}: {mib} MiB outside of the engine's buffers are assumed"
+    assert note == f"no measurement for {card}: {mib} MiB outside of the engine's buffers are assumed"
+
+
+def test_where_nothing_is_known_of_the_card_what_is_usual_is_assumed_and_said() -> None:
+    """With how far cards differ, so that a person says which it is."""
+    size, note = overhead("cuda")
+    assert size == 305 * MIB
+    assert note is not None
+    assert "135 to 712" in note
 
 
 def test_a_backend_without_a_figure_says_so_and_keeps_a_margin() -> None:
