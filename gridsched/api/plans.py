@@ -151,8 +151,16 @@ def _launch(view: LoadView) -> Mapping[str, object] | None:
         "measured": any(planned.needs[device] != estimate for device, estimate in option.estimates),
         "total_bytes": sum(planned.needs.values()),
         "estimate": [_part(part) for part in option.footprint],
-        "host": _part(option.host) if option.host is not None else None,
+        "host": _beside(option),
     }
+
+
+def _beside(option: LaunchOption) -> Mapping[str, object] | None:
+    """What it takes of host memory beside its devices: by component, what of it is needed, and what only mapped."""
+    if option.host is None:
+        return None
+    needs = {"need_bytes": option.host_need_bytes, "mapped_bytes": option.host_mapped_bytes}
+    return {**_part(option.host), **needs}
 
 
 def _part(part: DeviceFootprint) -> Mapping[str, object]:

@@ -113,6 +113,8 @@ def _launch(launch: Mapping[str, Any]) -> Iterator[str]:
     for part in launch.get("estimate", ()):
         made_of = ", ".join(f"{name} {size(part[key])}" for name, key in _COMPONENTS if part[key])
         yield f"  {part['name']}: {made_of}"
+    if host := launch.get("host"):
+        yield f"  host memory: {size(host['need_bytes'])}, beside {size(host['mapped_bytes'])} of mapped weights"
     if launch.get("flags"):
         yield f"flags    {' '.join(launch['flags'])}"
 

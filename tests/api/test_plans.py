@@ -171,11 +171,12 @@ async def test_E24_a_plan_notes_that_host_memory_is_scarce_now(autojump_clock: M
             assert view is not None
             assert view.option is not None
             experts = DeviceFootprint(DeviceName("host"), weights_bytes=18 * GIB)
-            return replace(view, option=replace(view.option, host=experts))
+            return replace(view, option=replace(view.option, host=experts, host_growth_bytes=GIB))
 
         planner = Planner(runtime.parts.catalog, runtime.adviser, outlook, host)
         found = await planner.plan("sim-chat-4b", None)
         assert found["loads"]
         (note,) = found["notes"]  # type: ignore[misc]  # a list, as JSON has it
-        assert note.startswith("it takes 18.00 GiB of host memory")
+        assert note.startswith("it takes 19.00 GiB of host memory")
         assert f"note     {note}" in plan.rows(found)
+        assert "  host memory: 19 GiB, beside 0 B of mapped weights" in plan.rows(found)
