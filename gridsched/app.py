@@ -198,7 +198,9 @@ def our_flags(settings: Settings) -> Iterator[str]:
     for name, model in settings.models.items():
         for flag in refused_flags(model.flags):
             place = ("models", name, "flags", _place_of(flag, model.flags))
-            yield settings.told(place, f"{flag} is given by gridsched itself; remove it")
+            yield settings.told(
+                place, f"{flag}: what is loaded, where it listens and what it tells is gridsched's to say; remove it"
+            )
 
 
 def _unchecked(settings: Settings) -> Iterator[str]:

@@ -118,7 +118,7 @@ def _text(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> str
     if going:
         text += f", once {' and '.join(going)} {'have' if len(going) > 1 else 'has'} gone"
     if view.rule and not (going and view.rule == "R3"):
-        return f"{text}; first: {view.reason} ({view.rule})"
+        return f"{text}, but not at once: {view.reason} ({view.rule})"
     return text if going or here is not None else f"{text} at once"
 
 

@@ -26,6 +26,7 @@ CONFIGURATION = 2
 MIB = 1 << 20
 SOFTWARE_CARD = "llvmpipe"  # Vulkan on the processor: what it decides about memory says nothing of a card
 MOST_NAMED = 3
+UNCHECKED = "whether llama-server knows each of the flags was not checked"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _COMPONENTS = (
     ("weights", "weights_bytes"),
@@ -36,6 +37,8 @@ _COMPONENTS = (
     ("drafting", "draft_bytes"),
     ("outside", "overhead_bytes"),
 )
+_KINDS = {"none": "without a cache"}
+"""What a kind of layer is called for a person, where its key would not be understood."""
 _ALWAYS = ("weights_bytes", "kv_bytes", "compute_bytes", "overhead_bytes")
 
 
@@ -120,7 +123,9 @@ def _read(name: str) -> ModelFile:
         if not path.is_dir():
             raise
         inside = sorted(each.name for each in path.iterdir() if each.name.lower().endswith(SUFFIX))
-        hint = f": name a file in it ({', '.join(inside[:MOST_NAMED])})" if inside else " without a GGUF file"
+        hint = (
+            f": name a file in it ({', '.join(inside[:MOST_NAMED])})" if inside else ", and there is no GGUF file in it"
+        )
         raise Unreadable(f"{error}{hint}") from None
 
 
@@ -135,6 +140,8 @@ def _target(args: argparse.Namespace, flags: tuple[str, ...]) -> tuple[Target, t
     backend, notes = args.backend, list[str]()
     if backend is None:
         backend, cards, notes = _from_engine(cards, flags)
+    elif flags:
+        notes.append(f"{UNCHECKED}: with --backend the one that is installed here is not asked")
     if backend == "cpu" and args.devices.count > 1:
         raise _Wrong("--devices: a launch without a card has one device, the host's memory")
     return Target(backend, args.devices.count, args.devices.sizes, cards), tuple(notes)
@@ -148,6 +155,8 @@ def _from_engine(cards: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, t
     engine = next(iter(located()))
     listed = [device for device in engine.devices if SOFTWARE_CARD not in device.label.casefold()]
     notes = [f"{engine.info.path}: {fault.sentence}" for fault in flag_faults(flags, engine.options)]
+    if flags and not engine.options:
+        notes.append(f"{UNCHECKED}: there is none here to ask")
     words = {word.casefold(): backend for backend, word in ENGINE_NAMES.items() if word}
     found = words.get(listed[0].name.rstrip("0123456789").casefold()) if listed else None
     if found is None:
@@ -203,7 +212,7 @@ def _part(part: DeviceFootprint) -> dict[str, object]:
 def rows(file: ModelFile, found: Estimate, target: Target, notes: Sequence[str]) -> Iterator[str]:
     """The same for a person."""
     took = found.footprint
-    layers = ", ".join(f"{count} {kind}" for kind, count in asdict(took.layers).items() if count)
+    layers = ", ".join(f"{count} {_KINDS.get(kind, kind)}" for kind, count in asdict(took.layers).items() if count)
     slots = "1 slot" if took.parallel == 1 else f"{took.parallel} slots"
     yield f"model    {file.path.name}, {found.architecture}, {file.size_bytes / MIB:,.1f} MiB"
     yield (
@@ -227,9 +236,8 @@ def _largest(found: Estimate) -> Iterator[str]:
     if not found.largest.ctx_size and not found.largest.parallel:
         yield "at most  nothing: not even the shortest context with one slot"
         return
-    yield (
-        f"at most  {found.largest.ctx_size} tokens with these slots; {found.largest.parallel} slots with this context"
-    )
+    tokens, slots = (count or "no" for count in (found.largest.ctx_size, found.largest.parallel))
+    yield f"at most  {tokens} tokens with these slots; {slots} slots with this context"
 
 
 def _table(found: Estimate, target: Target) -> Iterator[list[str]]:

@@ -11,6 +11,10 @@ from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect
 from gridsched.cli.table import size
 from gridsched.library.names import printable
 
+WORDS = {"kv": "cache", "recurrent": "state", "overhead": "outside"}
+"""What components are called for a person, where their key is another: the words of `estimate` and `plan`."""
+SIGNS = "+ is planned beyond what was taken, - short of it; in per cent of what was taken"
+
 Rows = Callable[[Mapping[str, Any]], Iterator[tuple[str, ...]]]
 
 
@@ -38,7 +42,9 @@ def errors(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     yield "architecture", "launches", "median", "least", "most", "farthest error of each component"
     for row in told["errors"]:
         ratios = (f"{row[f'{name}_ratio']:+.2%}" for name in ("median", "least", "most"))
-        parts = (f"{name} {_signed(int(part['worst_bytes']))}" for name, part in row["components"].items())
+        parts = (
+            f"{WORDS.get(name, name)} {_signed(int(part['worst_bytes']))}" for name, part in row["components"].items()
+        )
         yield str(row["architecture"]) or "-", str(row["launches"]), *ratios, ", ".join(parts)
 
 
@@ -71,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         elif args.errors and not told.get("errors"):
             shown = ["nothing was measured yet: a model is, once it has served a request"]
         else:
-            shown = lines(told, errors if args.errors else models)
+            shown = [*lines(told, errors), SIGNS] if args.errors else lines(told, models)
     except (httpx.HTTPError, NotOurs, Refused) as error:
         return explain(args, error)
     print("\n".join(shown))

@@ -1,4 +1,4 @@
-"""What `serve` and `check` share: the options that say where everything is, and what is found with them."""
+"""What `serve`, `check` and `plan` share: the options that say where everything is, and what is found with them."""
 
 import argparse
 import os

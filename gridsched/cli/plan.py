@@ -15,7 +15,7 @@ import httpx
 
 from gridsched.app import StartError, plan_here
 from gridsched.cli.client import DEFAULT_URL, NotOurs, Refused, add_server_arguments, connect, explain, fetch
-from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
+from gridsched.cli.options import add_machine_arguments, machine, refuse, say, settings_of
 from gridsched.cli.table import size
 from gridsched.library.names import printable
 
@@ -34,9 +34,10 @@ _COMPONENTS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    parser.epilog = "--config, --models-dir, --data-dir and --sim count where no server answers and none was named."
     add_server_arguments(parser)
     add_machine_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", help="any name that a request may use")
+    parser.add_argument("model", metavar="MODEL", help="a model or family, by any of its names")
     parser.add_argument("--ctx", type=int, metavar="N", help="with so many tokens for all slots, not as configured")
     parser.add_argument("--json", action="store_true", help="the answer as it is")
 
@@ -51,6 +52,7 @@ def main(args: argparse.Namespace) -> int:
             return explain(args, error)
         found = _here(args)
         if isinstance(found, int):
+            say(f"no server answers at {args.server}: this was about one that would be started here")
             return found
         told, server = found, None
         asked = (
@@ -72,7 +74,7 @@ def _ask(args: argparse.Namespace) -> Mapping[str, Any]:
     """What the server says. Raises httpx.HTTPError, Refused and NotOurs."""
     with connect(args) as client:
         query = f"?ctx={args.ctx}" if args.ctx is not None else ""
-        return fetch(client, f"/api/models/{quote(args.model, safe='/')}/plan{query}")
+        return fetch(client, f"/api/models/{quote(args.model, safe='')}/plan{query}")
 
 
 def _here(args: argparse.Namespace) -> Mapping[str, Any] | int:
@@ -133,6 +135,8 @@ def _refusal(refusal: Mapping[str, Any]) -> Iterator[str]:
     for one in refusal.get("holders", ()):
         yield f"held     {one['model'] or 'programs outside'}: {size(one['bytes'])} of {one['device']}, {one['state']}"
     if "max_ctx_that_fits" in refusal:
-        yield f"at most  {refusal['max_ctx_that_fits']} tokens, {refusal['max_parallel_that_fits']} slots"
+        tokens, slots = refusal["max_ctx_that_fits"], refusal["max_parallel_that_fits"]
+        most = " or ".join(f"{count} {what}" for count, what in ((tokens, "tokens in all"), (slots, "slots")) if count)
+        yield f"at most  {most or 'nothing: not even the shortest context with one slot'}"
     yield from (f"try      {one}" for one in refusal.get("suggestions", ()))
     yield from (f"note     {one}" for one in refusal.get("notes", ()))

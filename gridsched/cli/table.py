@@ -93,13 +93,14 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
     models, families = parts.catalog.models(), parts.catalog.families()
     names = [model.name for model in models] + [family.name for family in families]
     width = min(40, max(map(len, names)))
+    able = max(18, *(len(_able(model)) for model in models)) if models else 18
     for model in models:
         said = verdict(model, parts.catalog, devices, parts.host)
-        yield f"model      {model.name:<{width}}  {_able(model):<18}  {said}"
+        yield f"model      {model.name:<{width}}  {_able(model):<{able}}  {said}"
     for family in families:
         sizes = ", ".join(f"{quality.label} {model.name}" for quality, model in family.variants)
-        able = _able(family.best) if family.best is not None else ""
-        yield f"family     {family.name:<{width}}  {able:<18}  {sizes}"
+        best = _able(family.best) if family.best is not None else ""
+        yield f"family     {family.name:<{width}}  {best:<{able}}  {sizes}"
 
 
 def _able(model: CatalogModel) -> str:

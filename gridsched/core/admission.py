@@ -302,7 +302,8 @@ def _nearest(state: State, model: ModelState) -> LaunchOption:
 
 def _which(model: ModelState, option: LaunchOption) -> str:
     launches = len(model.spec.options)
-    return f"the nearest of {launches} launches: {option.ctx_size} tokens in all, {option.parallel} slots"
+    which = f"the nearest of {launches} launches" if launches > 1 else "the only launch"
+    return f"{which}: {option.ctx_size} tokens in all, {option.parallel} slot{'s' if option.parallel > 1 else ''}"
 
 
 def _taught(ledger: Ledger, option: LaunchOption) -> Iterator[str]:

@@ -121,7 +121,9 @@ class _Case:
         self.adapters = tuple(map(_companion, named.adapters))
         outside = [overhead(target.backend, target.card_of(at), target.size_of(at)) for at in range(target.count)]
         self.outside = {name: one.bytes for name, one in zip(target.names, outside, strict=True)}
-        self._outside_notes = tuple(one.note for one in outside if one.note)
+        notes = [(name, one.note) for name, one in zip(target.names, outside, strict=True) if one.note]
+        alike = len({note for _, note in notes}) == 1
+        self._outside_notes = tuple(note if alike else f"{name}: {note}" for name, note in notes)
 
     def footprint(self, words: tuple[str, ...]) -> Footprint:
         """On each device of the target, those that the flags leave alone among them. Raises FlagError."""

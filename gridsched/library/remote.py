@@ -186,7 +186,9 @@ class _RemoteFile:
         if status == HTTPStatus.OK:
             if response.headers.get("content-type", "").startswith("text/html"):
                 raise Unreadable("there is a web page, not a file (Hugging Face has files at /resolve/, not at /blob/)")
-            raise Unreadable("the server sends the whole file instead of a part of it, which is not waited for")
+            raise Unreadable(
+                "the server sends the whole file instead of a part of it, which is not waited for: download it"
+            )
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             also = "although HF_TOKEN was sent" if self._token else "HF_TOKEN is sent to the hub where it is set"
             raise Unreadable(f"the server gives the file to nobody without permission ({status}; {also})")

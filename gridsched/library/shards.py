@@ -49,7 +49,7 @@ def is_later_part(path: Path) -> bool:
 
 def first_part(path: Path) -> Path:
     """The first file of the set that `path` belongs to."""
-    return path.with_name(next(part_names(path.name)))
+    return path.parent / next(part_names(path.name))  # not `with_name`: `/` and `.` have none
 
 
 def part_names(name: str) -> Iterator[str]:
@@ -67,7 +67,7 @@ def read_model(path: Path, *, any_byte_order: bool = False) -> ModelFile:
 
     `any_byte_order` is for who only wants to know about the model, as in `read_file`.
     """
-    return read_parts(path.name, lambda name: read_file(path.with_name(name), any_byte_order=any_byte_order))
+    return read_parts(path.name, lambda name: read_file(path.parent / name, any_byte_order=any_byte_order))
 
 
 def read_parts(name: str, read: Callable[[str], ReadFile]) -> ModelFile:

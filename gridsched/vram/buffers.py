@@ -71,7 +71,7 @@ def buffers_on_host(
     alone = place(geometry, flags, 0)
     mapped = mapped_bytes(geometry, flags) if flags.maps_file else 0
     if flags.maps_file:
-        weights = mapped + (sum(weight.repacked_bytes for weight in _loaded(geometry)) if flags.repack else 0)
+        weights = mapped + repacked_bytes(geometry, flags)
     else:
         _, weights = weight_bytes(geometry, alone)
     weights += sum(adapter_bytes(adapter, alone)[1] for adapter in adapters)
@@ -92,6 +92,12 @@ def mapped_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
         return total
     ends = (takewhile(lambda weight: weight.repacked_bytes, ordered) for ordered in (loaded, reversed(loaded)))
     return total - sum(weight.host_bytes for end in ends for weight in end)
+
+
+def repacked_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
+    """What lies in host memory a second time, beside the mapped file, where the host is alone."""
+    twice = flags.repack and flags.maps_file
+    return sum(weight.repacked_bytes for weight in _loaded(geometry)) if twice else 0
 
 
 def _loaded(geometry: Geometry) -> list[Weight]:

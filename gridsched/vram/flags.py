@@ -168,7 +168,8 @@ def _count(least: int, words: tuple[str, ...] = (), *, negative_is_none: bool = 
             return None
         if number is None or not least <= number <= MAX_COUNT:
             alternatives = "".join(f" or {word!r}" for word in words)
-            raise FlagError(flag, f"{text!r} is not a whole number of {least} or more{alternatives}")
+            most = f" to {MAX_COUNT}" if number is not None and number > MAX_COUNT else " or more"
+            raise FlagError(flag, f"{text!r} is not a whole number of {least}{most}{alternatives}")
         return number
 
     return read

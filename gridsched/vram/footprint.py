@@ -4,12 +4,12 @@ Owns the sum, what of the host's part may be given back or may grow, and the not
 cache and recurrent state are exact for CUDA, the compute buffer is an upper bound, and what lies outside of the
 engine's buffers is a stated constant (`overhead`) until a measurement replaces it (L2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceFootprint
-from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host
+from gridsched.vram.buffers import Buffers, buffers_on_devices, buffers_on_host, repacked_bytes
 from gridsched.vram.context import Context, device_computes_flash_attn, plan_context
 from gridsched.vram.drafting import MTP, draft_buffers
 from gridsched.vram.flags import AUTO_PARALLEL, LaunchFlags
@@ -110,7 +110,10 @@ def footprint(
         ubatch=context.ubatch,
         flash_attn=context.flash_attn,
         layers=_count_layers(geometry),
-        notes=_notes(geometry, flags, context, projector, draft, adapters),
+        notes=(
+            *_notes(geometry, flags, context, projector, draft, adapters),
+            *_repacked(geometry, flags, on_host=on_host),
+        ),
         mapped_bytes=_mapped_bytes(flags, *(parts + drafts if on_host else (host, draft_host))),
         growth_bytes=growth_bytes(geometry, flags, context, on_host=on_host),
     )
@@ -198,21 +201,32 @@ def _notes(
     return tuple(notes)
 
 
+def _repacked(geometry: Geometry, flags: LaunchFlags, *, on_host: bool) -> Iterator[str]:
+    if on_host and (twice := repacked_bytes(geometry, flags)):
+        yield (
+            f"{_mib(twice)} of the weights are held twice: as the file has them, and laid out anew for the processor "
+            "(--no-repack: once, and slower)"
+        )
+
+
 def _surprises(geometry: Geometry, flags: LaunchFlags, context: Context) -> list[str]:
     """What makes the figures differ from the file's size, or from what a flag seems to promise."""
     notes = []
+    caches = any(layer.cache_source is not None for layer in geometry.layers)
     tables = {weight.name: weight.file_bytes for weight in geometry.tensors.outside}
     if per_layer := tables.get("per_layer_token_embd.weight"):
         notes.append(f"{_mib(per_layer)} of per-layer embeddings stay in host memory")
     if geometry.tied_output and (table := tables.get("token_embd.weight")):
         notes.append(f"the token table of {_mib(table)} is held twice: in host memory, and as the output layer")
     if flags.parallel is None and not flags.one_output_per_token:
-        sentence = f"without --parallel there are {AUTO_PARALLEL} slots over one cache"
+        sentence = f"without --parallel there are {AUTO_PARALLEL} slots"
+        sentence += " over one cache" if caches else ""
+        sentence += ", each with a state of its own" if geometry.state_bytes else ""
         if geometry.window and not flags.swa_full:
             sentence += f", and each window layer keeps {context.window_cells} cells for them"
         notes.append(sentence)
     converted = (flags.cache_type_k, flags.cache_type_v) != ("f16", "f16")
-    if converted and context.flash_attn and geometry.has_cache:
+    if converted and context.flash_attn and caches:
         kind = "quantized" if _is_quantized(flags) else "bf16 or f32"
         notes.append(f"a {kind} cache reserves one layer's K and V in f16 beside it, as part of the compute buffer")
     if context.states > context.slots and geometry.state_bytes:

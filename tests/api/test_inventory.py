@@ -69,6 +69,7 @@ TOLD = {
             "most_ratio": 0.03,
             "components": {
                 "compute": {"median_bytes": 5, "worst_bytes": 2 << 20},
+                "overhead": {"median_bytes": 0, "worst_bytes": 0},
                 "total": {"median_bytes": 0, "worst_bytes": -(3 << 20)},
             },
         }
@@ -86,7 +87,7 @@ def test_the_tables_are_for_a_person() -> None:
     ]
     assert models.lines(TOLD, models.errors)[1].split(None, 5) == [
         *("qwen3", "2", "+1.23%", "-0.20%", "+3.00%"),
-        "compute +2 MiB, total -3 MiB",
+        "compute +2 MiB, outside +0 B, total -3 MiB",
     ]
 
 

@@ -124,6 +124,8 @@ async def test_H5_what_cannot_be_planned_is_said(autojump_clock: MockClock) -> N
         for text in ("0", "-1", "x", "9" * 30, ""):
             answer = await house.ask("GET", f"/api/models/sim-chat-12b/plan?ctx={text}")
             assert (answer.status, answer.error["code"]) == (400, "invalid_request"), text
+        answer = await house.ask("GET", "/api/models/..%2Fa%2Fb/plan")
+        assert "there is no model '../a/b'" in str(answer.error["message"])
         answer = await house.ask("POST", "/api/models/sim-chat-12b/plan")
         assert answer.status == 405
 
@@ -147,7 +149,9 @@ def test_without_a_server_it_is_planned_for_one_that_had_just_begun(
     answer = json.loads(capsys.readouterr().out)
     assert (answer["loads"], answer["server"]) == (False, None)
     assert run(monkeypatch, tmp_path, "sim-chat-12", "--sim") == 2
-    assert "Did you mean" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Did you mean" in said
+    assert "no server answers at http://127.0.0.1:1: this was about one that would be started here" in said
     assert run(monkeypatch, tmp_path, "sim-chat-12b", "--sim", "--ctx", "0") == 2
     assert "ctx: '0' is not a number of tokens" in capsys.readouterr().err
 

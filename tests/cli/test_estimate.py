@@ -264,6 +264,9 @@ def test_F11_a_file_that_cannot_be_read_is_named_with_the_field(
     assert "the file is empty" in refusal(capsys, tmp_path / "empty.gguf", *CUDA)
     assert "the file is not there" in refusal(capsys, tmp_path / "none.gguf", *CUDA)
     assert "it is a folder, not a file: name a file in it (cut.gguf, empty.gguf" in refusal(capsys, tmp_path, *CUDA)
+    (tmp_path / "bare").mkdir()
+    assert "it is a folder, not a file, and there is no GGUF file in it" in refusal(capsys, tmp_path / "bare", *CUDA)
+    assert "it is a folder" in refusal(capsys, "/", *CUDA)
     assert "an empty path" in refusal(capsys, "", *CUDA)
 
 
@@ -307,6 +310,36 @@ def test_two_devices_without_cards_are_refused(tmp_path: Path, capsys: pytest.Ca
     """Host memory is one."""
     path = real_file(GPT_OSS, tmp_path)
     assert "one device, the host's memory" in refusal(capsys, path, "--backend", "cpu", "--devices", "2")
+
+
+def test_who_names_the_backend_is_told_that_no_engine_was_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A flag that is misspelt moves no figure, and nobody here would notice it."""
+    path = real_file(GPT_OSS, tmp_path)
+    unchecked = [note for note in told(capsys, path, "--", "--ctx-sze", "5")["notes"] if "not checked" in note]
+    assert unchecked
+    assert "--backend" in unchecked[0]
+    assert not any("not checked" in note for note in told(capsys, path)["notes"])
+
+
+def test_what_is_assumed_of_unlike_devices_names_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of equal ones it is said once."""
+    path = real_file(GPT_OSS, tmp_path)
+    unlike, alike = (told(capsys, path, "--devices", sizes)["notes"] for sizes in ("24GiB,16GiB", "24GiB,24GiB"))
+    assert [note[:20] for note in unlike if "no measurement" in note] == [
+        "gpu0: no measurement",
+        "gpu1: no measurement",
+    ]
+    assert [note[:14] for note in alike if "no measurement" in note] == ["no measurement"]
+
+
+def test_the_table_speaks_to_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No slot at all is no 0, and a layer that keeps nothing is no `none`."""
+    assert run(real_file(GPT_OSS, tmp_path), *CUDA, "--devices", "14GiB", "--", "-c", "131072") == 0
+    assert " tokens with these slots; no slots with this context" in capsys.readouterr().out
+    assert run(real_file("nomic-embed-text-v1.5-F16", tmp_path), *CUDA) == 0
+    assert "layers   12 without a cache" in capsys.readouterr().out
 
 
 def test_a_setting_of_the_environment_is_said(

@@ -55,7 +55,7 @@ def test_R10_a_family_is_told_with_its_sizes() -> None:
     parts = Parts(world.catalog, world.engine, world.upstream, world.monitor, MemoryStore(), SystemClock())
     *_, family = rows(Machine(parts, ()), "defaults")
     sizes = "preferred sim-chat-12b, balanced sim-chat-4b, compact sim-chat-2b"
-    assert family.split(maxsplit=2) == ["family", "sim-chat", f"chat, completion    {sizes}"]
+    assert family.split(maxsplit=2) == ["family", "sim-chat", f"chat, completion          {sizes}"]
 
 
 def test_E24_a_model_that_is_too_big_for_host_memory_is_told_with_the_sum(tmp_path: Path) -> None:

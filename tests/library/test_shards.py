@@ -108,3 +108,11 @@ def test_stems_keep_their_dots_and_lose_their_part(name: str, stem: str, later: 
 def test_a_part_beyond_the_set_is_a_file_of_its_own() -> None:
     """00007-of-00003 promises nothing that could be looked for."""
     assert first_part(Path("m-00007-of-00003.gguf")) == Path("m-00007-of-00003.gguf")
+
+
+@pytest.mark.parametrize("name", ["/", "."])
+def test_F11_a_path_without_a_name_is_a_folder(name: str) -> None:
+    """The root and the current folder have none, and are told of as any other folder is."""
+    assert first_part(Path(name)) == Path(name)
+    with pytest.raises(Unreadable, match="it is a folder, not a file"):
+        read_model(Path(name))

@@ -84,7 +84,7 @@ def test_E20_an_unknown_cache_type_is_refused_with_the_known_ones() -> None:
         ("-c", "-c: needs a value"),
         ("-c many", "-c: 'many' is not a whole number of 0 or more"),
         ("-c -5", "-c: '-5' is not a whole number"),
-        ("-c 99999999999", "is not a whole number"),
+        ("-c 99999999999", "is not a whole number of 0 to 2147483647"),
         ("-np 0", "-np: '0' is not a whole number of 1 or more"),
         ("-ngl most", "-ngl: 'most' is not a whole number of 0 or more or 'all'"),
         ("-fa maybe", "-fa: 'maybe' is not one of on, off, auto"),

@@ -430,6 +430,15 @@ def test_a_note_explains_what_surprises(name: str, words: tuple[str, ...], part:
     assert any(part in note for note in estimate(real(name), "-c", "8192", *words).notes)
     plain = estimate(real("Llama-3.1-8B-Q4_K_M"), "-c", "8192", "-np", "1")
     assert plain.notes == ()
+    alone = footprint(real("Llama-3.1-8B-Q4_K_M"), parse_flags(("-c", "8192", "-np", "1")), (HOST,), on_host=True)
+    assert ["MiB of the weights are held twice" in note for note in alone.notes] == [True]
+
+
+def test_no_note_speaks_of_a_cache_that_is_not_there() -> None:
+    """Mamba has a state for each slot, an encoder has neither; no cache is kept in another type."""
+    states = estimate(real("Mamba2-Codestral-7B-Q4_K_M"), "-c", "8192", "-ctk", "q8_0").notes
+    assert states == ("without --parallel there are 4 slots, each with a state of its own",)
+    assert estimate(real("nomic-embed-text-v1.5-F16")).notes == ("without --parallel there are 4 slots",)
 
 
 @pytest.mark.parametrize(
