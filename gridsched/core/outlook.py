@@ -23,7 +23,7 @@ def of_load(state: State, name: ModelName, now: float, options: tuple[LaunchOpti
     """The load of a model, by its ladder or by other `options`; None where there is no such model.
 
     A model with a process is told with it: ready or loading there is nothing to do, draining it comes back or is loaded
-    when it has gone. Only other options would replace it.
+    when it has gone. Only options that it is none of would replace it.
     """
     model = state.models.get(name)
     if model is None or model.removed:
@@ -32,7 +32,7 @@ def of_load(state: State, name: ModelName, now: float, options: tuple[LaunchOpti
     view = views.instance_of(state, here, now) if here is not None else None
     if state.draining:
         return LoadView(name, view, refusal=admission.draining())
-    if here is not None and options is None:
+    if here is not None and (options is None or any(option.key == here.option.key for option in options)):
         if here.state is InstanceState.DRAINING:
             return LoadView(name, view, rule="S6b", reason=f"{name} is being unloaded for a job that comes first")
         return LoadView(name, view)

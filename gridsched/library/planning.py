@@ -99,7 +99,7 @@ class Plan:
     def at(self, ctx_size: int) -> "Plan":
         """The same with a pool of so many tokens, whatever was asked for. Raises FlagError."""
         asked = replace(self.request, ctx_size=ctx_size, ctx_per_slot=None)
-        if parse_flags(asked.flags).ctx_size is not None:
+        if parse_flags(asked.flags).ctx_size not in (None, ctx_size):
             asked = replace(asked, flags=(*asked.flags, "--ctx-size", str(ctx_size)))  # the last of a kind wins
         return replace(self, request=asked, options=ladder(self.geometry, asked, self.devices))
 

@@ -697,3 +697,15 @@ async def test_L2_any_file_of_a_launch_counts(tmp_path: Path) -> None:
         os.utime(path, (1, 1))
         assert str(path) in (await made.renew(ModelName("m")) or "")
         assert await made.renew(ModelName("m")) is None
+
+
+async def test_the_context_that_a_model_has_is_the_same_launch(chat: Path) -> None:
+    """Asked for by number, by settings or by flags: under its own key."""
+    for entry in (ModelEntry("m", chat, ctx_size=4096), ModelEntry("m", chat, flags=("-c", "4096"))):
+        made = catalog(entry)
+        spec = made.models()[0].spec
+        assert spec is not None
+        same = await made.options(ModelName("m"), 4096)
+        assert [option.key for option in same] == [option.key for option in spec.options]
+        other = await made.options(ModelName("m"), 2048)
+        assert not {option.key for option in other} & {option.key for option in same}

@@ -131,6 +131,8 @@ def test_other_options_take_the_place_of_its_own_process() -> None:
     found = outlook(world, "m", option(17, ctx=32768))
     assert found.refusal is not None
     assert outlook(world, "m").instance is not None
+    same = outlook(world, "m", *model("m", option(10)).options)
+    assert (same.plan, same.refusal, same.rule) == (None, None, "")
 
 
 def test_P8_a_server_that_goes_away_takes_no_load() -> None:
