@@ -86,6 +86,7 @@ class ModelCatalog:
         self._entries: dict[ModelName, _Entry] = {}
         measured_outside = overheads(loads(measurements.values()), engine_build)
         self._ground = ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside, host)
+        self._measured = measurements
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
         self._one_at_a_time = trio.CapacityLimiter(1)
         for source in library.sources:
@@ -145,6 +146,7 @@ class ModelCatalog:
 
         Keys, shapes and measurements stay. A difference of under `NEWS_BYTES` is not worth planning everything anew.
         """
+        self._measured, self._fits = measurements, {}
         before, found = self._ground.outside, overheads(loads(measurements.values()), self._ground.engine_build)
         known = before.keys() == found.keys()
         if known and all(abs(found[card] - size) < NEWS_BYTES for card, size in before.items()):
@@ -229,7 +231,9 @@ class ModelCatalog:
     def _fit_of(self, model: ModelName, plan_of: Plan | None, usable_bytes: Mapping[DeviceName, int]) -> LargestFit:
         if plan_of is None:
             return LargestFit(0, 0)
-        advice = plan_of.advice(usable_bytes)
+        options, _ = plan_of.measured(self._measured, _usable(self._devices))
+        short = _short(options)
+        advice = plan_of.advice({device: size - short.get(device, 0) for device, size in usable_bytes.items()})
         changes = advice.suggestions()
         told = [advised(model, change) for change in changes]
         if not advice.fits(plan_of.request):
@@ -263,6 +267,17 @@ def _named(source: Source) -> Named:
 
 def _usable(devices: Sequence[DeviceInfo]) -> Mapping[DeviceName, int]:
     return {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
+
+
+def _short(options: Sequence[LaunchOption]) -> Mapping[DeviceName, int]:
+    """By how much any of these launches took more of a device than its estimate says: what advice about the others, of
+    which there are estimates alone, has to leave free there."""
+    found: dict[DeviceName, int] = {}
+    for option in options:
+        if option.measured_bytes:
+            for part, size in zip(option.footprint, option.measured_bytes, strict=True):
+                found[part.device] = max(found.get(part.device, 0), size - part.total_bytes)
+    return found
 
 
 def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground) -> _Entry:

@@ -413,6 +413,29 @@ def test_L7_suggestions_name_the_setting_and_are_true(chat: Path) -> None:
         assert min(sum(need for _, need in option.need_bytes) for option in model.spec.options) <= room_mib * MIB
 
 
+async def test_L7_L2_advice_leaves_room_for_what_estimates_were_short_of(chat: Path) -> None:
+    """A launch that took 30 MiB more than was estimated and does not fit is not said to fit; what is suggested instead
+    has that room, whether it was measured before the start or since."""
+    asked = ModelEntry("m", chat, ctx_size=65536, parallel=1, cache_types=("f16", "f16"))
+    made = catalog(asked)
+    spec = made.models()[0].spec
+    assert spec is not None
+    (option,) = spec.options
+    host, estimate = option.footprint[0].device, option.footprint[0].total_bytes
+    room = {host: estimate + 20 * MIB}
+    assert (await made.largest_fit(ModelName("m"), room)).suggestions == ()
+    kept = {option.key: Measurement((estimate + 30 * MIB,))}
+    restarted = catalog(asked, measurements=kept)
+    made.learn(kept)
+    for each in (made, restarted):
+        found = await each.largest_fit(ModelName("m"), room)
+        assert found.ctx_size < 65536
+        less = catalog(replace(asked, ctx_size=found.ctx_size)).models()[0].spec
+        assert less is not None
+        assert less.options[0].footprint[0].total_bytes + 30 * MIB <= room[host]
+        assert f"Set models.m.ctx_size to at most {found.ctx_size}" in found.suggestions
+
+
 def test_L7_R10_a_smaller_model_of_the_family_is_suggested_where_it_fits(tmp_path: Path, chat: Path) -> None:
     """Those behind it alone, and none that is as much too big."""
     tensors = (("token_embd.weight", (256, 500_000), "Q8_0"), ("output.weight", (256, 500_000), "Q8_0"))
