@@ -73,14 +73,19 @@ def read_model(path: Path, *, any_byte_order: bool = False) -> ModelFile:
 def read_parts(name: str, read: Callable[[str], ReadFile]) -> ModelFile:
     """The model that the file `name` belongs to, each of whose files `read` reads by its name. Raises Unreadable."""
     files: list[ReadFile] = []
-    for part in part_names(name):
+    owner: dict[str, str] = {}
+    names = tuple(part_names(name))
+    for number, part in enumerate(names):
         try:
             files.append(read(part))
         except Unreadable as error:
             if part == name:
                 raise  # whoever asks knows which file was asked for
             raise Unreadable(f"{part}: {error}", missing=error.missing) from error
-    _check_belong_together(files)
+        if number == 1:
+            _check_belongs(files, 0, len(names), owner)
+        if number > 0:  # as soon as it is read: what answers to every name would be read without an end
+            _check_belongs(files, number, len(names), owner)
     fingerprint = files[0].fingerprint
     if len(files) > 1:
         fingerprint = hashlib.blake2b("".join(f.fingerprint for f in files).encode(), digest_size=16).hexdigest()
@@ -95,21 +100,18 @@ def read_parts(name: str, read: Callable[[str], ReadFile]) -> ModelFile:
     )
 
 
-def _check_belong_together(files: Sequence[ReadFile]) -> None:
+def _check_belongs(files: Sequence[ReadFile], number: int, count: int, owner: dict[str, str]) -> None:
     """Every part of a set says how many there are, which one it is, counted from 0, and how many tensors all have; and
-    no tensor is in two of them. Parts of two sets would be planned and loaded as a model that there never was."""
-    if len(files) == 1:
-        return
-    total = files[0].header.metadata.get("split.tensors.count")
-    owner: dict[str, str] = {}
-    for number, file in enumerate(files):
-        metadata, name = file.header.metadata, file.path.name
-        if metadata.get("split.count") != len(files) or metadata.get("split.no") != number:
-            raise Unreadable(f"{name} does not say that it is part {number + 1} of {len(files)}")
-        if metadata.get("split.tensors.count") != total:
-            raise Unreadable(
-                f"{name} is of another set than {files[0].path.name}: they disagree on split.tensors.count"
-            )
-        for tensor in file.header.tensors:
-            if owner.setdefault(tensor.name, name) != name:
-                raise Unreadable(f"{name} is of another set than {owner[tensor.name]}: both have {tensor.name}")
+    no tensor is in two of them. Parts of two sets would be planned and loaded as a model that there never was.
+
+    `owner` has the tensors of the parts before, and gets those of this one.
+    """
+    file, first = files[number], files[0]
+    metadata, name = file.header.metadata, file.path.name
+    if metadata.get("split.count") != count or metadata.get("split.no") != number:
+        raise Unreadable(f"{name} does not say that it is part {number + 1} of {count}")
+    if metadata.get("split.tensors.count") != first.header.metadata.get("split.tensors.count"):
+        raise Unreadable(f"{name} is of another set than {first.path.name}: they disagree on split.tensors.count")
+    for tensor in file.header.tensors:
+        if owner.setdefault(tensor.name, name) != name:
+            raise Unreadable(f"{name} is of another set than {owner[tensor.name]}: both have {tensor.name}")

@@ -37,6 +37,7 @@ from tests.library.models import (
     PROJECTOR,
     PROJECTOR_TENSORS,
     RERANKER,
+    TENSORS,
     write_model,
     write_split,
 )
@@ -197,6 +198,18 @@ def test_E14_a_split_set_is_charged_whole(tmp_path: Path) -> None:
     assert single is not None
     assert split.options[0].footprint == single.options[0].footprint
     assert made.launch(ModelName("split"), split.options[0]).path == parts[0]
+
+
+def test_E27_only_the_file_that_is_named_counts(tmp_path: Path) -> None:
+    """Other quantisations beside it, in files and in a split set, are other models."""
+    named = write_model(tmp_path / "m-Q4_K_M.gguf")
+    (alone,) = catalog(ModelEntry("m", named)).models()
+    write_model(tmp_path / "m-Q8_0.gguf")
+    write_model(tmp_path / "m-F16.gguf", tensors=[(name, shape, "F16") for name, shape, _ in TENSORS])
+    write_split(tmp_path, "m-Q4_K_M", 3)
+    (model,) = catalog(ModelEntry("m", named)).models()
+    assert model.spec == alone.spec
+    assert model.size_bytes == named.stat().st_size
 
 
 def test_measurements_are_used_under_their_own_key_only(chat: Path) -> None:

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from gridsched.library.read import Unreadable
-from gridsched.library.shards import first_part, is_later_part, read_model, stem_of
+from gridsched.library.read import ReadFile, Unreadable
+from gridsched.library.shards import first_part, is_later_part, read_model, read_parts, stem_of
 from gridsched.vram.geometry import Geometry, GeometryError
+from gridsched.vram.header import scan
 from tests.library.models import CHAT, TENSORS, write_model, write_split
+from tests.support.gguf_header import build_header
 
 
 def refusal(path: Path) -> str:
@@ -77,6 +79,19 @@ def test_F5_a_name_that_promises_many_parts_costs_nothing(tmp_path: Path) -> Non
     """One of 99,999: the second is looked for and missed, the rest is not even named."""
     path = write_model(tmp_path / "m-00001-of-99999.gguf")
     assert refusal(path) == "m-00002-of-99999.gguf: the file is not there"
+
+
+def test_F5_what_answers_to_every_name_is_asked_for_two_parts() -> None:
+    """A server may have whatever it is asked for; that the first is no part of 99,999 shows with the second."""
+    asked: list[str] = []
+
+    def read(name: str) -> ReadFile:
+        asked.append(name)
+        return ReadFile(Path(name), 0, 0, "", scan(build_header(CHAT, TENSORS)))
+
+    with pytest.raises(Unreadable, match=r"m-00001-of-99999\.gguf does not say that it is part 1 of 99999"):
+        read_parts("m-00001-of-99999.gguf", read)
+    assert asked == ["m-00001-of-99999.gguf", "m-00002-of-99999.gguf"]
 
 
 def test_the_fingerprint_changes_with_any_part(tmp_path: Path) -> None:
