@@ -97,8 +97,9 @@ def rows(told: Mapping[str, Any]) -> Iterator[str]:
         yield from _launch(told["launch"])
     for one in told["evictions"]:
         terms = " ".join(f"{name}={value}" for name, value in one["terms"].items())
+        price = f" ({terms})" if terms else ""
         steps = f", {one['steps']} steps end first" if one["steps"] else ""
-        yield f"goes     {one['model']}: {size(one['bytes'])}, {', '.join(one['why'])}{steps} {terms}".rstrip()
+        yield f"goes     {one['model']}: {size(one['bytes'])}, {', '.join(one['why'])}{steps}{price}"
     yield from (f"note     {one}" for one in told.get("notes", ()))
     if told["refusal"] is not None:
         yield from _refusal(told["refusal"])

@@ -112,7 +112,7 @@ def footprint(
         layers=_count_layers(geometry),
         notes=(
             *_notes(geometry, flags, context, projector, draft, adapters),
-            *_repacked(geometry, flags, on_host=on_host),
+            *(_second_copies(geometry, flags) if on_host else _left_on_host(geometry, flags)),
         ),
         mapped_bytes=_mapped_bytes(flags, *(parts + drafts if on_host else (host, draft_host))),
         growth_bytes=growth_bytes(geometry, flags, context, on_host=on_host),
@@ -201,23 +201,30 @@ def _notes(
     return tuple(notes)
 
 
-def _repacked(geometry: Geometry, flags: LaunchFlags, *, on_host: bool) -> Iterator[str]:
-    if on_host and (twice := repacked_bytes(geometry, flags)):
+def _second_copies(geometry: Geometry, flags: LaunchFlags) -> Iterator[str]:
+    """Of a launch on the host alone."""
+    if twice := repacked_bytes(geometry, flags):
         yield (
             f"{_mib(twice)} of the weights are held twice: as the file has them, and laid out anew for the processor "
             "(--no-repack: once, and slower)"
         )
 
 
+def _left_on_host(geometry: Geometry, flags: LaunchFlags) -> Iterator[str]:
+    """What a launch on cards holds in host memory although all layers may be on them."""
+    if flags.gpu_layers == 0:
+        return
+    tables = {weight.name: weight.file_bytes for weight in geometry.tensors.outside}
+    if per_layer := tables.get("per_layer_token_embd.weight"):
+        yield f"{_mib(per_layer)} of per-layer embeddings stay in host memory"
+    if geometry.tied_output and (table := tables.get("token_embd.weight")):
+        yield f"the token table of {_mib(table)} is held twice: in host memory, and as the output layer"
+
+
 def _surprises(geometry: Geometry, flags: LaunchFlags, context: Context) -> list[str]:
     """What makes the figures differ from the file's size, or from what a flag seems to promise."""
     notes = []
     caches = any(layer.cache_source is not None for layer in geometry.layers)
-    tables = {weight.name: weight.file_bytes for weight in geometry.tensors.outside}
-    if per_layer := tables.get("per_layer_token_embd.weight"):
-        notes.append(f"{_mib(per_layer)} of per-layer embeddings stay in host memory")
-    if geometry.tied_output and (table := tables.get("token_embd.weight")):
-        notes.append(f"the token table of {_mib(table)} is held twice: in host memory, and as the output layer")
     if flags.parallel is None and not flags.one_output_per_token:
         sentence = f"without --parallel there are {AUTO_PARALLEL} slots"
         sentence += " over one cache" if caches else ""

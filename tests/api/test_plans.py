@@ -62,7 +62,7 @@ async def test_R5_a_plan_names_who_would_go_and_why(autojump_clock: MockClock) -
         assert (victim["model"], victim["steps"], victim["why"]) == ("sim-chat-4b", 0, ["hot", "idle"])
         assert victim["terms"]["price"] >= 0
         assert found["text"] == "sim-chat-2b would be loaded, once sim-chat-4b has gone"
-        assert any(row.startswith("goes     sim-chat-4b: 4 GiB, hot, idle price=") for row in plan.rows(found))
+        assert any(row.startswith("goes     sim-chat-4b: 4 GiB, hot, idle (price=") for row in plan.rows(found))
         await house.ask("POST", CHAT, HELLO | {"model": "sim-chat-2b"})
         assert [line["model"] for line in house.logged("evict")] == ["sim-chat-4b"]
 

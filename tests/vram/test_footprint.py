@@ -434,6 +434,14 @@ def test_a_note_explains_what_surprises(name: str, words: tuple[str, ...], part:
     assert ["MiB of the weights are held twice" in note for note in alone.notes] == [True]
 
 
+@pytest.mark.parametrize(("words", "on_host"), [((), True), (("-ngl", "0"), False)])
+def test_a_table_that_is_there_once_is_not_said_to_be_there_twice(words: tuple[str, ...], on_host: bool) -> None:
+    """Where no layer is on a card the token table serves as the output layer where it lies."""
+    name = HOST if on_host else DeviceName("gpu0")
+    found = footprint(real("Gemma-3n-E2B-Q4_K_M"), parse_flags(words), (name,), on_host=on_host)
+    assert not any("token table" in note or "per-layer" in note for note in found.notes)
+
+
 def test_no_note_speaks_of_a_cache_that_is_not_there() -> None:
     """Mamba has a state for each slot, an encoder has neither; no cache is kept in another type."""
     states = estimate(real("Mamba2-Codestral-7B-Q4_K_M"), "-c", "8192", "-ctk", "q8_0").notes

@@ -112,11 +112,14 @@ def _cards(found: FoundEngine) -> DeviceMonitor:
 
 
 async def _launch_all(bench: Bench, run: Run, asked: argparse.Namespace) -> None:
-    files = {}
+    files, names = {}, []
     for description in descriptions(on_host=asked.host):
+        names.append(description.name)
         if any(word in description.name for word in asked.models.split(",")):
             path = bench.folder / f"{description.name}.gguf"
             files[path] = write(description, path)
+    if not files:
+        raise Impossible(f"--models {asked.models}: no model of this check has that in its name ({', '.join(names)})")
     planned = list(cases(files, bench.devices, on_host=asked.host))
     end = trio.current_time() + asked.seconds
     for place, case in enumerate(planned, start=1):
