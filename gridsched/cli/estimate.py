@@ -120,13 +120,21 @@ def _read(name: str) -> ModelFile:
     try:
         return read_model(path)
     except Unreadable as error:
-        if not path.is_dir():
+        inside = _models_in(path)
+        if inside is None:
             raise
-        inside = sorted(each.name for each in path.iterdir() if each.name.lower().endswith(SUFFIX))
         hint = (
             f": name a file in it ({', '.join(inside[:MOST_NAMED])})" if inside else ", and there is no GGUF file in it"
         )
         raise Unreadable(f"{error}{hint}") from None
+
+
+def _models_in(folder: Path) -> list[str] | None:
+    """The GGUF files in a folder; None for what is none, or cannot be looked into."""
+    try:
+        return sorted(each.name for each in folder.iterdir() if each.name.lower().endswith(SUFFIX))
+    except OSError:
+        return None
 
 
 # --- where it would run -----------------------------------------------------------------------------------------

@@ -77,7 +77,10 @@ def _found(path: Path) -> Path:
     from sim.whatif import SHIPPED  # noqa: PLC0415 - found lazily, see the module's docstring
 
     shipped = SHIPPED / f"{path.name.removesuffix('.yaml')}.yaml"
-    return shipped if not path.exists() and path.parent == Path() and shipped.is_file() else path
+    try:
+        return shipped if not path.exists() and path.parent == Path() and shipped.is_file() else path
+    except OSError:
+        return path  # whoever reads it says why it cannot be
 
 
 def _of_seed(scenario: "Scenario", seed: int | None) -> "Scenario":
@@ -116,8 +119,8 @@ def _as_written(value: object) -> object:
 
 def unwritable(path: Path) -> str:
     """Why the picture cannot be written, found out before minutes of runs; empty where it can. Leaves all as it was."""
-    new = not path.exists()
     try:
+        new = not path.exists()
         path.open("ab").close()
         if new:
             path.unlink()

@@ -90,17 +90,17 @@ def read_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | 
 
     None where there is nothing of this version to read, which a damaged file is, too: both are their owner's to mend.
     """
-    if not path.is_file():
-        return None
     connection = None
     try:
+        if not path.is_file():
+            return None
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
         connection.text_factory = _text
         if _value(connection, "PRAGMA user_version") == schema.version:
             for probe in schema.probes:
                 connection.execute(probe).close()
             return connection
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         say(f"cannot read {path} ({error}); going on without")
     if connection is not None:
         connection.close()

@@ -260,6 +260,7 @@ def test_F11_a_file_that_cannot_be_read_is_named_with_the_field(
     assert "byte" in said
     (tmp_path / "page.gguf").write_text("<html>")
     assert "page.gguf: " in refusal(capsys, tmp_path / "page.gguf", *CUDA)
+    assert "File name too long" in refusal(capsys, tmp_path / ("long" * 100), *CUDA)
     (tmp_path / "empty.gguf").touch()
     assert "the file is empty" in refusal(capsys, tmp_path / "empty.gguf", *CUDA)
     assert "the file is not there" in refusal(capsys, tmp_path / "none.gguf", *CUDA)

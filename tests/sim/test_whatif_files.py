@@ -175,6 +175,8 @@ def test_a_picture_that_cannot_be_written_is_told_before_the_runs(
         assert said.err.startswith(f"gridsched: cannot write {wrong}: ")
         assert said.out == ""
     assert simulate.unwritable(tmp_path / "f.svg") == ""
+    assert "File name too long" in simulate.unwritable(tmp_path / ("f" * 300))
+    assert cli.main(["simulate", "f" * 300]) == 2
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -435,6 +435,14 @@ def test_a_visitor_leaves_alone_what_is_damaged_or_missing(path: Path, content: 
     assert len(said) == (content is not None)
 
 
+def test_a_visitor_that_may_not_look_says_so(path: Path) -> None:
+    """Here by a name that no file system has."""
+    with disk_store(path.with_name("x" * 300), owned=False) as (visitor, said):
+        assert visitor.measurements() == {}
+    assert len(said) == 1
+    assert "cannot read" in said[0]
+
+
 KEEPER = """
 import sys, trio
 from pathlib import Path
