@@ -258,6 +258,10 @@ class Catalog(Protocol):
         planned with what is there now, where that can be served, and a sentence says so; the launch is not to be.
         Looks at the disk in a thread. Raises KeyError for a model that is not there."""
 
+    async def look_again(self, model: ModelName) -> bool:
+        """To be asked when somebody wants a model that could not be served: whether it can be now, because its file is
+        there again. Looks at the disk in a thread, at most once a second. Raises KeyError for one that is not there."""
+
     async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
         """The model's ladder if its slots shared so many tokens, whatever is configured; estimates alone. Made in a
         thread. Raises ValueError with a sentence where it cannot be launched so, KeyError for a model that is not there

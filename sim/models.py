@@ -149,6 +149,10 @@ class SimulatedCatalog:
         """Nothing: what is simulated is known."""
         return False
 
+    async def look_again(self, model: ModelName) -> bool:  # noqa: ARG002 - the same
+        """What is simulated is always there."""
+        return False
+
     async def renew(self, model: ModelName) -> str | None:  # noqa: ARG002 - what is simulated has no files
         """None: nothing changes."""
         return None

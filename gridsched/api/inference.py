@@ -51,7 +51,7 @@ class Inference:
 
     async def _serve(self, exchange: Exchange, kind: JobKind, tally: Tally) -> bool:
         request = decode(kind, exchange.headers, exchange.body)
-        asked, job_class = self._resolve(request)
+        asked, job_class = await self._resolve(request)
         tally.model, tally.job_class = asked.name, job_class.label
         plan = None
         if kind is JobKind.EMBEDDINGS:
@@ -63,7 +63,7 @@ class Inference:
                 return await embeddings.answer(seat, plan)
             return await (_stream(seat, request) if request.stream else _converse(seat, _plain(seat), request))
 
-    def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel | CatalogFamily, JobClass]:
+    async def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel | CatalogFamily, JobClass]:
         """The model or family, and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
         asked = request.model or DEFAULT_MODEL
         catalog = self._house.runtime.parts.catalog
@@ -75,6 +75,8 @@ class Inference:
             found = catalog.resolve(name.strip() or DEFAULT_MODEL) if suffix_class is not None else None
         if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
+        if isinstance(found, CatalogModel) and found.spec is None and await self._house.runtime.look_again(found.name):
+            found = catalog.resolve(found.name) or found
         model = _servable(found)
         if _NEEDED[request.kind] not in model.capabilities:
             able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"

@@ -1,8 +1,8 @@
 """The models there are, as `ports.Catalog`: names, ladders, launches.
 
 Owns the composition of sources, plans and names. Reads no device: everything it says follows from what it was built
-with, what it was told of measurements since, and the files of a model that had changed when it was to be launched. Any
-other change of files, devices or settings makes a new one.
+with, what it was told of measurements since, and the files of a model that had changed when it was to be launched, or
+that are back when somebody asks for it. Any other change of files, devices or settings makes a new one.
 """
 
 import math
@@ -32,6 +32,9 @@ from gridsched.ports import (
 )
 from gridsched.vram.calibrate import overheads
 from gridsched.vram.flags import FlagError
+
+LOOK_SECONDS = 1.0
+"""A crowd that asks for what is not there reads the disk once in this time."""
 
 NEWS_BYTES = 8 << 20
 """What a process takes beside its buffers differs by some MiB from one start to the next."""
@@ -89,6 +92,8 @@ class ModelCatalog:
         self._measured = measurements
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
         self._one_at_a_time = trio.CapacityLimiter(1)
+        self._looking = trio.Lock()
+        self._look_at: dict[ModelName, float] = {}
         for source in library.sources:
             name = ModelName(source.entry.name)
             self._entries[name] = _entry(source, words.aliases(name), ground)
@@ -176,6 +181,22 @@ class ModelCatalog:
             self._entries[model] = renewed
             self._planned_anew()
         return sentence
+
+    async def look_again(self, model: ModelName) -> bool:
+        """Read a model again that could not be served (F11). Whoever asks within a second of another finds what that
+        one found. Raises KeyError."""
+        async with self._looking:
+            entry, now = self._entries[model], trio.current_time()
+            if entry.plan is not None:
+                return entry.model.spec is not None
+            if now < self._look_at.get(model, now):
+                return False
+            self._look_at[model] = now + LOOK_SECONDS
+            work = partial(_read_anew, entry, self._names.aliases(model), self._ground)
+            found = await trio.to_thread.run_sync(work)
+            self._entries[model] = found
+            self._planned_anew()
+            return found.plan is not None
 
     def _planned_anew(self) -> None:
         self._fits = {}  # a search that is under way keeps what it finds elsewhere
@@ -300,6 +321,10 @@ def _renewed(entry: _Entry, aliases: tuple[str, ...], ground: _Ground) -> tuple[
     if found.plan is None:
         return None, printable(f"{changed} has changed, and cannot be served: {found.model.unavailable}")
     return found, printable(f"{changed} has changed since it was read; it is planned anew")
+
+
+def _read_anew(entry: _Entry, aliases: tuple[str, ...], ground: _Ground) -> _Entry:
+    return _entry(entry.source.read_again(), aliases, ground)
 
 
 def _model(

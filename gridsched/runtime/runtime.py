@@ -118,6 +118,15 @@ class Runtime:
         scheduler does not know."""
         return self._actor.scheduler.outlook(model, trio.current_time(), options)
 
+    async def look_again(self, model: ModelName) -> bool:
+        """Whether a model that could not be served can be now (F11); then the scheduler has been told, before whoever
+        asks goes on. Raises KeyError for one that is not there."""
+        if not await self.parts.catalog.look_again(model):
+            return False
+        self.post(ModelsChanged(served(self.parts.catalog)))
+        self.post(FamiliesChanged(self._families()))
+        return True
+
     async def serve(self, front: Front, stop: trio.Event) -> None:
         """Run until `stop` is set, then drain and end everything. A second way out is cancellation: at once."""
         front_stop = trio.Event()

@@ -114,7 +114,8 @@ def test_a_data_directory_in_use_names_its_holder(tmp_path: Path) -> None:
 
 def test_F1_F4_F5_F10_F11_F15_damaged_files_are_listed_and_the_others_are_served(tmp_path: Path) -> None:
     """One bad file does not take the server down: each hostile file, link, pipe and folder is in the list with its
-    sentence, asking for it is 503, and whatever its name is (F10) it comes back unchanged."""
+    sentence, asking for it is 503, and whatever its name is (F10) it comes back unchanged. One that is whole by
+    the time that somebody asks is served."""
     models = tmp_path / "models"
     models.mkdir()
     make_tiny_chat(models / "tiny.gguf")
@@ -125,9 +126,12 @@ def test_F1_F4_F5_F10_F11_F15_damaged_files_are_listed_and_the_others_are_served
     for name in names:
         (models / f"{name}.gguf").write_bytes(b"GGUF\x03\x00\x00\x00\xff")
         said[name] = "tensor count"
+    late = models / "late.gguf"
+    late.write_bytes(b"")
     gateway = start(tmp_path, "--models-dir", str(models))
     try:
         listed = {model["id"]: model for model in gateway.get("/v1/models").json()["data"]}
+        assert "empty" in listed["late"]["gridsched"]["unavailable"]
         for name, words in said.items():
             assert words in listed[name]["gridsched"]["unavailable"], name
             answer = gateway.post(
@@ -137,6 +141,8 @@ def test_F1_F4_F5_F10_F11_F15_damaged_files_are_listed_and_the_others_are_served
             assert words in answer.json()["error"]["message"]
         tiny = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
         assert gateway.post("/v1/chat/completions", tiny).status_code == 200
+        make_tiny_chat(late)  # what was being copied has arrived
+        assert gateway.post("/v1/chat/completions", {**tiny, "model": "late"}).status_code == 200
     finally:
         assert gateway.stop() == 0
     table = gateway.log.read_text(encoding="utf-8")

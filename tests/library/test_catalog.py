@@ -724,6 +724,34 @@ async def test_F11_a_file_that_was_spoilt_is_said_and_served_again_when_it_is_ba
     assert await made.renew(ModelName("m")) is None
 
 
+async def test_F11_a_file_that_was_spoilt_at_the_start_is_served_when_it_is_whole(chat: Path) -> None:
+    """As if it had been so from the start, in its family too; before that it keeps its reason, and what is served is
+    not looked for."""
+    whole, modified_ns = there(chat)
+    put(chat, b"")
+    family = [FamilyEntry("f", ((Quality.BALANCED, "m"),))]
+    made, name = catalog(ModelEntry("m", chat), families=family), ModelName("m")
+    assert not await made.look_again(name)
+    assert "the file is empty" in (made.models()[0].unavailable or "")
+    made = catalog(ModelEntry("m", chat), families=family)
+    put(chat, whole, modified_ns)
+    assert await made.look_again(name)
+    assert made.models() == catalog(ModelEntry("m", chat)).models()
+    assert made.families()[0].best is made.models()[0]
+    put(chat, None)
+    assert await made.look_again(name)
+
+
+async def test_F11_a_crowd_that_asks_for_what_is_not_there_reads_the_disk_once(chat: Path) -> None:
+    """In a second."""
+    whole, modified_ns = there(chat)
+    put(chat, b"")
+    made = catalog(ModelEntry("m", chat))
+    assert not await made.look_again(ModelName("m"))
+    put(chat, whole, modified_ns)
+    assert not await made.look_again(ModelName("m"))
+
+
 async def test_L2_any_file_of_a_launch_counts(tmp_path: Path) -> None:
     """A later part of a set, an adapter."""
     parts = write_split(tmp_path, "split", 2)
