@@ -10,7 +10,7 @@ from gridsched.api.jobs import victims
 from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.core.commands import Rejection
 from gridsched.core.ids import ModelName
-from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.model import COMPONENTS, DeviceFootprint, LaunchOption
 from gridsched.core.snapshot import InstanceView, LoadView
 from gridsched.ports import Catalog, CatalogFamily, CatalogModel, HostMemory
 from gridsched.runtime.advice import Adviser
@@ -164,17 +164,8 @@ def _beside(option: LaunchOption) -> Mapping[str, object] | None:
 
 
 def _part(part: DeviceFootprint) -> Mapping[str, object]:
-    return {
-        "name": part.device,
-        "weights_bytes": part.weights_bytes,
-        "kv_bytes": part.kv_bytes,
-        "recurrent_bytes": part.recurrent_bytes,
-        "compute_bytes": part.compute_bytes,
-        "mmproj_bytes": part.mmproj_bytes,
-        "draft_bytes": part.draft_bytes,
-        "overhead_bytes": part.overhead_bytes,
-        "total_bytes": part.total_bytes,
-    }
+    sizes = {name: getattr(part, name) for name in COMPONENTS}
+    return {"name": part.device, **sizes, "total_bytes": part.total_bytes}
 
 
 def _refusal(rejection: Rejection | None) -> Mapping[str, object] | None:

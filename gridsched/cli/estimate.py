@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gridsched.cli.components import COMPONENTS
 from gridsched.core.model import DeviceFootprint
 from gridsched.library.estimating import ENGINE_NAMES, MOST_DEVICES, Estimate, Target, estimate
 from gridsched.library.names import printable
@@ -28,15 +29,6 @@ SOFTWARE_CARD = "llvmpipe"  # Vulkan on the processor: what it decides about mem
 MOST_NAMED = 3
 UNCHECKED = "whether llama-server knows each of the flags was not checked"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_COMPONENTS = (
-    ("weights", "weights_bytes"),
-    ("cache", "kv_bytes"),
-    ("state", "recurrent_bytes"),
-    ("compute", "compute_bytes"),
-    ("projector", "mmproj_bytes"),
-    ("drafting", "draft_bytes"),
-    ("outside", "overhead_bytes"),
-)
 _KINDS = {"none": "without a cache"}
 """What a kind of layer is called for a person, where its key would not be understood."""
 _ALWAYS = ("weights_bytes", "kv_bytes", "compute_bytes", "overhead_bytes")
@@ -213,7 +205,7 @@ def as_json(file: ModelFile, found: Estimate, target: Target, notes: Sequence[st
 
 
 def _part(part: DeviceFootprint) -> dict[str, object]:
-    sizes = {key: getattr(part, key) for _, key in _COMPONENTS}
+    sizes = {key: getattr(part, key) for _, key in COMPONENTS}
     return {"name": str(part.device), **sizes, "total_bytes": part.total_bytes}
 
 
@@ -252,7 +244,7 @@ def _table(found: Estimate, target: Target) -> Iterator[list[str]]:
     """A line a device, in MiB. What is 0 everywhere has no column."""
     took = found.footprint
     parts = [*took.devices] if target.on_host else [*took.devices, took.host]
-    shown = [pair for pair in _COMPONENTS if pair[1] in _ALWAYS or any(getattr(part, pair[1]) for part in parts)]
+    shown = [pair for pair in COMPONENTS if pair[1] in _ALWAYS or any(getattr(part, pair[1]) for part in parts)]
     sized = bool(target.sizes)
     yield ["MiB", *(title for title, _ in shown), "total", *(["free", "left"] if sized else [])]
     for at, part in enumerate(parts):

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 
 from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.components import COMPONENTS
 from gridsched.cli.table import size
 from gridsched.library.names import printable
 
-WORDS = {"kv": "cache", "recurrent": "state", "overhead": "outside"}
-"""What components are called for a person, where their key is another: the words of `estimate` and `plan`."""
+WORDS = {key.removesuffix("_bytes"): word for word, key in COMPONENTS}
 SIGNS = "+ is planned beyond what was taken, - short of it; in per cent of what was taken"
 
 Rows = Callable[[Mapping[str, Any]], Iterator[tuple[str, ...]]]

@@ -15,21 +15,13 @@ import httpx
 
 from gridsched.app import StartError, plan_here
 from gridsched.cli.client import DEFAULT_URL, NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.components import COMPONENTS
 from gridsched.cli.options import add_machine_arguments, machine, refuse, say, settings_of
 from gridsched.cli.table import size
 from gridsched.library.names import printable
 
 LOADS, NOT_NOW, CONFIGURATION = 0, 1, 2
 _ASKED_WRONGLY = frozenset(("model_not_found", "model_unavailable", "invalid_request"))
-_COMPONENTS = (
-    ("weights", "weights_bytes"),
-    ("cache", "kv_bytes"),
-    ("state", "recurrent_bytes"),
-    ("compute", "compute_bytes"),
-    ("projector", "mmproj_bytes"),
-    ("drafting", "draft_bytes"),
-    ("outside", "overhead_bytes"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +106,7 @@ def _launch(launch: Mapping[str, Any]) -> Iterator[str]:
         f"on {'+'.join(launch['devices'])}: {size(launch['total_bytes'])} {told}"
     )
     for part in launch.get("estimate", ()):
-        made_of = ", ".join(f"{name} {size(part[key])}" for name, key in _COMPONENTS if part[key])
+        made_of = ", ".join(f"{name} {size(part[key])}" for name, key in COMPONENTS if part[key])
         yield f"  {part['name']}: {made_of}"
     if host := launch.get("host"):
         yield f"  host memory: {size(host['need_bytes'])}, beside {size(host['mapped_bytes'])} of mapped weights"

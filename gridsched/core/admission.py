@@ -15,14 +15,10 @@ from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import Job, Outcome, OutcomeKind
 from gridsched.core.ledger import DeviceBook, Ledger, Needs
-from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.model import COMPONENTS, DeviceFootprint, LaunchOption
 from gridsched.core.queues import JobRecord
 from gridsched.core.residency import Instance, ModelState, Rungs
 from gridsched.core.state import State
-
-COMPONENTS = (
-    "weights_bytes", "kv_bytes", "recurrent_bytes", "compute_bytes", "mmproj_bytes", "draft_bytes", "overhead_bytes",
-)  # fmt: skip
 
 FIRST_RETRY_SECONDS = 5.0
 """S9: what a full queue says while nothing has left it yet. A guess."""

@@ -10,6 +10,11 @@ from enum import Enum
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.job import NO_MEDIA, Medium, Quality
 
+COMPONENTS = (
+    "weights_bytes", "kv_bytes", "recurrent_bytes", "compute_bytes", "mmproj_bytes", "draft_bytes", "overhead_bytes",
+)  # fmt: skip
+"""What a footprint is made of, as its fields are called."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceFootprint:
