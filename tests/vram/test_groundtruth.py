@@ -18,7 +18,7 @@ SIGLIP_COMPUTE_BYTES = {True: 127_139_840, False: 1_186_988_032}
 
 ROWS = rows()
 WITHIN_MIB = {
-    "plain": 2.1,
+    "plain": 2,
     "quantized cache": 10,
     "several devices": 65,
     "no flash attention": 80,
