@@ -4,14 +4,14 @@ Owns no behaviour. Every Protocol has two implementations that are product code:
 simulated one (`sim`). Framework objects (httpx, quart, pynvml) never pass here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, Self
 
-from gridsched.core.events import DeviceRead, Event
+from gridsched.core.events import DeviceRead, Event, Failure
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.job import JobClass, Medium, Quality
 from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
@@ -76,6 +76,9 @@ class DeviceMonitor(Protocol):
 
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         """One reading of each device that answers, with what our processes (pid by instance) hold there."""
+
+    def lost(self) -> Mapping[DeviceName, str]:
+        """The devices that did not answer at the last reading, and why (D6)."""
 
 
 class HostMemory(Protocol):
@@ -289,15 +292,20 @@ class EngineInfo:
     problem: str = ""
 
 
+Vet = Callable[[InstanceId, int], Awaitable[Failure | None]]
+"""Asked of a process (its pid) that answers as planned, before it is called ready: why it is not what was planned, None
+where it is. What it holds of its devices is such a question (B16)."""
+
+
 class Engine(Protocol):
     """Owns the processes. One call of `run` is one process's whole life."""
 
     def info(self) -> EngineInfo:
         """What was found at start."""
 
-    async def run(self, instance_id: InstanceId, launch: Launch, post: Post) -> None:
-        """Spawn, probe, serve, reap. Posts `InstanceReady` at most once, then `InstanceExited` exactly once, when the
-        process is verified gone. Cancelled, it ends the process first. Never raises for what a process does."""
+    async def run(self, instance_id: InstanceId, launch: Launch, post: Post, vet: Vet | None = None) -> None:
+        """Spawn, probe, vet, serve, reap. Posts `InstanceReady` at most once, then `InstanceExited` exactly once, when
+        the process is verified gone. Cancelled, it ends the process first. Never raises for what a process does."""
 
     def stop(self, instance_id: InstanceId) -> None:
         """Begin to end a process (TERM, then KILL after the grace); unknown or ended ones are ignored."""
@@ -365,11 +373,13 @@ class Upstream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was measured: the launch, its estimate at that time, and what the engine told of its buffers (by device)."""
+    """What was measured: the launch, its estimate at that time, and what the engine told of its buffers (by device).
+    `by_difference`: some of it is what a device's use grew by, for want of a driver's figure (D2)."""
 
     facts: LaunchFacts
     predicted: tuple[DeviceFootprint, ...]
     allocated: tuple[DeviceFootprint, ...] = ()
+    by_difference: bool = False
 
 
 @dataclass(frozen=True, slots=True)

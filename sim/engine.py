@@ -23,6 +23,7 @@ from gridsched.ports import (
     Post,
     UpstreamFailure,
     UpstreamFailureKind,
+    Vet,
 )
 from sim.answers import (
     BadBody,
@@ -71,6 +72,7 @@ class _Process:
     pid: int
     launch: Launch
     faults: Faults
+    vet: Vet | None = None
     ready: bool = False
     paused: bool = False
     running: int = 0
@@ -152,7 +154,7 @@ class SimulatedEngine:
         """A simulated engine is always found."""
         return EngineInfo(ok=True, version="simulated", backend="simulated")
 
-    async def run(self, instance_id: InstanceId, launch: Launch, post: Post) -> None:
+    async def run(self, instance_id: InstanceId, launch: Launch, post: Post, vet: Vet | None = None) -> None:
         """One process's whole life; see the port."""
         if instance_id in self._stopped_ahead:
             self._stopped_ahead.remove(instance_id)
@@ -161,7 +163,7 @@ class SimulatedEngine:
             return
         self._spawned += 1
         faults = self._planned.get(launch.model, Faults())
-        process = _Process(instance_id, FIRST_PID + self._spawned, launch, faults)
+        process = _Process(instance_id, FIRST_PID + self._spawned, launch, faults, vet)
         self._living[instance_id] = process
         self._logs[instance_id] = process.log
         failure: Failure | None = None
@@ -210,6 +212,8 @@ class SimulatedEngine:
                 nursery.start_soon(self._end_when_stopped, process, life)
                 nursery.start_soon(self._end_when_crashed, process, life)
                 failure = await self._load(process)
+                if failure is None and process.vet is not None:
+                    failure = await process.vet(process.instance_id, process.pid)
                 if failure is None:
                     process.ready = True
                     process.log.append("server is listening")

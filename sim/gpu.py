@@ -79,6 +79,10 @@ class SimulatedCards:
             for device, total in self._totals.items()
         )
 
+    def lost(self) -> Mapping[DeviceName, str]:
+        """Simulated cards always answer."""
+        return {}
+
     # --- what the simulated engine and tests do to the cards ----------------------------------------------------
 
     def free_bytes(self, device: DeviceName) -> int:

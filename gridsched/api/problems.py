@@ -37,6 +37,7 @@ STATUS: Mapping[str, int] = {
     "model_failed": 503,
     "model_unavailable": 503,
     "draining": 503,
+    "gpu_unavailable": 503,
     "insufficient_vram": 507,
 }
 """The contract's table: the status of each code."""

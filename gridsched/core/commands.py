@@ -37,6 +37,7 @@ class RejectionCode(Enum):
     MODEL_NOT_SUPPORTED = "model_not_supported"
     MODEL_FAILED = "model_failed"
     INSUFFICIENT_VRAM = "insufficient_vram"
+    GPU_UNAVAILABLE = "gpu_unavailable"
     UPSTREAM_ERROR = "upstream_error"
     DRAINING = "draining"
     CONFLICT = "conflict"
@@ -129,7 +130,8 @@ class KeepMeasurement:
     """Keep on disk what a launch really takes, by device in the order of its footprint (L2).
 
     `option` and `allocated` are what it was measured of: the launch with its estimate, and what the engine says of its
-    buffers. No bytes: what was measured before is not believed any more (L6a).
+    buffers. No bytes: what was measured before is not believed any more (L6a). `by_difference`: some of it is no
+    driver's figure, but what a device's use grew by (D2).
     """
 
     model: ModelName
@@ -137,6 +139,7 @@ class KeepMeasurement:
     measured_bytes: tuple[int, ...]
     option: LaunchOption | None = field(default=None, compare=False)
     allocated: tuple[DeviceFootprint, ...] = field(default=(), compare=False)
+    by_difference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ class LogEvent(Enum):
     STARVATION = "starvation"
     LEASE = "lease"
     PRESSURE = "pressure"
+    DEVICE = "device"
+    CLOCK = "clock"
     CONFIG = "config"
 
 

@@ -195,12 +195,39 @@ class LeaseReleased:
 @dataclass(frozen=True, slots=True)
 class DeviceRead:
     """One reading of a device (L3). `held` is what each of our processes holds there; an instance that is missing
-    could not be read. `used_bytes` includes what ours hold."""
+    could not be read. `used_bytes` includes what ours hold. `by_difference` are those of `held` whose driver tells no
+    figure of them: theirs is what the device's use grew by while they came (D2).
+    """
 
     device: DeviceName
     total_bytes: int
     used_bytes: int
     held: tuple[tuple[InstanceId, int], ...] = ()
+    by_difference: frozenset[InstanceId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLost:
+    """A device does not answer any more: what runs there serves on, and nothing is loaded there (D6). `why` is the
+    driver's word for it."""
+
+    device: DeviceName
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBack:
+    """A device that was lost answers again."""
+
+    device: DeviceName
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemoryRead:
+    """What each of our processes holds of host memory that nobody else can have, in bytes: anonymous pages and what is
+    swapped out (M11). One that is missing could not be read."""
+
+    held: tuple[tuple[InstanceId, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +288,9 @@ Event = (
     | LeaseAsked
     | LeaseReleased
     | DeviceRead
+    | DeviceLost
+    | DeviceBack
+    | HostMemoryRead
     | DevicesChanged
     | ModelsChanged
     | FamiliesChanged

@@ -90,6 +90,7 @@ class OutcomeKind(Enum):
     DONE = "done"  # the engine answered to the end, whatever its status was
     CLIENT_GONE = "client_gone"  # the client left: the engine's connection was closed
     ENGINE_DIED = "engine_died"  # the process went away, or broke its answer off
+    DEVICE_FAULT = "device_fault"  # it answered that its device does not work any more: to be started anew (D13)
     STALLED = "stalled"  # no byte from the engine for the stall limit (S9)
     ABORTED = "aborted"  # taken away for a chat before a byte of an answer was sent (S11): the job waits again
 

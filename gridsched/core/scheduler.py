@@ -39,12 +39,15 @@ from gridsched.core.commands import ArmTimer, Command, LogEvent
 from gridsched.core.errors import IllegalMove
 from gridsched.core.events import (
     AnswerBegan,
+    DeviceBack,
+    DeviceLost,
     DeviceRead,
     DevicesChanged,
     DrainBegan,
     Event,
     FamiliesChanged,
     GrantReturned,
+    HostMemoryRead,
     InstanceExited,
     InstanceReady,
     JobAbandoned,
@@ -105,6 +108,9 @@ class Scheduler:
             InstanceExited: self._instance_exited,
             MemoryReleased: self._memory_released,
             ProbeDue: self._probe_due,
+            DeviceLost: self._device_lost,
+            DeviceBack: self._device_back,
+            HostMemoryRead: self._host_memory_read,
             LoadAsked: partial(persons.load_asked, self._state),
             UnloadAsked: partial(persons.unload_asked, self._state),
             PinAsked: partial(persons.pin_asked, self._state),
@@ -486,6 +492,15 @@ class Scheduler:
     def _memory_released(self, event: MemoryReleased) -> None:
         instance = self._instance(event.instance_id)
         self._lawfully(lifecycle.memory_released, instance)
+
+    def _device_lost(self, event: DeviceLost) -> None:  # noqa: ARG002
+        return
+
+    def _device_back(self, event: DeviceBack) -> None:  # noqa: ARG002
+        return
+
+    def _host_memory_read(self, event: HostMemoryRead) -> None:  # noqa: ARG002
+        return
 
     def _probe_due(self, event: ProbeDue) -> None:
         instance = self._state.instances.get(event.instance_id)

@@ -26,7 +26,8 @@ class LeaseView:
 @dataclass(frozen=True, slots=True)
 class DeviceView:
     """Bytes of one device. `reserved` is what the ledger holds for living instances, `freeing` what draining and
-    stopping ones give back, `lost` what a gone process never gave back (L5)."""
+    stopping ones give back, `lost` what a gone process never gave back (L5). `lost_since_seconds`: the device itself
+    does not answer since then, for the reason `lost_why` (D6)."""
 
     name: DeviceName
     total_bytes: int
@@ -39,12 +40,15 @@ class DeviceView:
     interactive_mode: bool
     pressure: bool
     lease: LeaseView | None = None
+    lost_since_seconds: float | None = None
+    lost_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
     """One process, or one that is being started or stopped. Times are the actor's clock, in seconds. `paused`: it
-    stands still while people chat (S10). `option_key` is of the launch that it is (L2)."""
+    stands still while people chat (S10). `option_key` is of the launch that it is (L2). `host_held_bytes`: of host
+    memory, as `HostMemoryRead` says."""
 
     id: InstanceId
     model: ModelName
@@ -60,6 +64,7 @@ class InstanceView:
     last_used_seconds: float
     paused: bool = False
     option_key: str = ""
+    host_held_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

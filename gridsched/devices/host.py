@@ -77,6 +77,10 @@ class HostMonitor:
         work = partial(self._read, dict(processes))
         return (await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True),)
 
+    def lost(self) -> Mapping[DeviceName, str]:
+        """Host memory is never lost."""
+        return {}
+
     def _read(self, processes: Mapping[InstanceId, int]) -> DeviceRead:
         trees = process_trees(set(processes.values()), self._proc)
         memories = {instance: memory_of(trees[pid], self._proc) for instance, pid in processes.items()}

@@ -130,7 +130,7 @@ class NvmlMonitor:
         self._limiter = trio.CapacityLimiter(1)
         self._retry_at: float | None = None  # None while the driver is open; else when it is opened again
         self._retry_seconds = RETRY_FIRST_SECONDS
-        self._silent: frozenset[DeviceName] = frozenset()
+        self._silent: Mapping[DeviceName, str] = {}
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """The cards, as found at start. One that is lost later stays listed and is missing from the readings."""
@@ -153,6 +153,10 @@ class NvmlMonitor:
             self._retry_at, self._retry_seconds = None, RETRY_FIRST_SECONDS
         return reads
 
+    def lost(self) -> Mapping[DeviceName, str]:
+        """The cards that did not answer at the last reading, and why."""
+        return self._silent
+
     def _read_all(
         self, processes: Mapping[InstanceId, int], *, reopen: bool
     ) -> tuple[tuple[DeviceRead, ...], dict[DeviceName, str]]:
@@ -171,11 +175,11 @@ class NvmlMonitor:
 
     def _tell(self, failures: Mapping[DeviceName, str]) -> None:
         """One line when a card goes silent and one when it is back, never one for each poll."""
-        for name in sorted(failures.keys() - self._silent):
+        for name in sorted(failures.keys() - self._silent.keys()):
             _log.warning("%s cannot be read any more: %s. Its last figures are kept.", name, failures[name])
-        for name in sorted(self._silent - failures.keys()):
+        for name in sorted(self._silent.keys() - failures.keys()):
             _log.warning("%s can be read again.", name)
-        self._silent = frozenset(failures)
+        self._silent = dict(failures)
 
 
 def _read_card(info: DeviceInfo, families: Mapping[InstanceId, frozenset[int]]) -> DeviceRead:

@@ -37,7 +37,7 @@ from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.logs import RotatedLog
 from gridsched.engine.ready import Expected, NotReady, wait_ready
-from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post
+from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post, Vet
 from gridsched.vram.flags import FlagError, parse_flags
 
 SUN_PATH_BYTES = 107  # what the kernel takes for a Unix socket's path, less its closing NUL
@@ -54,6 +54,7 @@ class _Life:
     socket: Path | None = None
     failure: Failure | None = None
     killed: bool = False
+    vet: Vet | None = None
 
     def obeyed(self, returncode: int) -> bool:
         """Whether it ended because it was told to. One that dies in mid-request is often told to stop before its end is
@@ -147,9 +148,9 @@ class LlamaEngine:
         """The file that a model's processes print to."""
         return self._log(model).path
 
-    async def run(self, instance_id: InstanceId, launch: Launch, post: Post) -> None:
-        """Spawn, probe, serve, reap. Cancelled, it ends the process first. See `ports.Engine`."""
-        life = self._lives[instance_id] = _Life()
+    async def run(self, instance_id: InstanceId, launch: Launch, post: Post, vet: Vet | None = None) -> None:
+        """Spawn, probe, vet, serve, reap. Cancelled, it ends the process first. See `ports.Engine`."""
+        life = self._lives[instance_id] = _Life(vet=vet)
         self._begun.add(instance_id)
         try:
             if instance_id not in self._stopped_ahead:
@@ -221,6 +222,7 @@ class LlamaEngine:
             with trio.fail_after(self._startup_timeout_seconds):
                 await wait_ready(expected)
                 allocated = await self._accounted(child, launch)
+                failure = await life.vet(instance_id, child.pid) if life.vet is not None else None
         except trio.TooSlowError:
             limit = f"the engine was not ready after {self._startup_timeout_seconds:g} s (engine.startup_timeout)"
             failure = Failure(FailureCause.START_TIMEOUT, limit)

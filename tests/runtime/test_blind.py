@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.core.events import DeviceRead
-from gridsched.core.ids import InstanceId
+from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.ports import DeviceInfo, DeviceMonitor
 from tests.runtime.inside import BACKGROUND, BIG, GIB, MIDDLE, inside
 
@@ -38,6 +38,9 @@ class Blinking:
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         return self._inner.devices()
+
+    def lost(self) -> Mapping[DeviceName, str]:
+        return {}
 
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         await trio.lowlevel.checkpoint()
