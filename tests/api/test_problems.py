@@ -19,6 +19,7 @@ EXPECTED = {
     RejectionCode.MODEL_NOT_SUPPORTED: 400,
     RejectionCode.MODEL_FAILED: 503,
     RejectionCode.INSUFFICIENT_VRAM: 507,
+    RejectionCode.GPU_UNAVAILABLE: 503,
     RejectionCode.UPSTREAM_ERROR: 502,
     RejectionCode.DRAINING: 503,
     RejectionCode.NOT_FOUND: 404,
