@@ -7,15 +7,18 @@
  *   card UUID PCI TOTAL RESERVED USED NAME...          cards count from 0 in the order of their lines
  *   capability CARD MAJOR MINOR                        what it can compute; without it that question is not supported
  *   holds CARD compute|graphics PID BYTES|unknown      one row of a process list
+ *   claims CARD PID BYTES                              used there, and a row of the compute list, while that process is
  *   fails CARD memory|compute|graphics|name CODE       that question about that card gives this code
  *
  * Structures and names are those of NVML's public header as the binding declares them.
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
 
@@ -71,6 +74,22 @@ static int visit_capability(const char *line, void *with) {
     return sscanf(line, "capability %d %d %d", &card, &search->major, &search->minor) == 3 && card == search->card;
 }
 
+/* A stand-in engine says itself what it holds; whatever its end, it then holds nothing. */
+static int read_claim(const char *line, int *card, uint32_t *pid, uint64_t *bytes) {
+    return sscanf(line, "claims %d %" SCNu32 " %" SCNu64, card, pid, bytes) == 3 && !kill((pid_t)*pid, 0);
+}
+
+struct claim_sum { int card; uint64_t bytes; };
+
+static int visit_claim(const char *line, void *with) {
+    struct claim_sum *sum = with;
+    int card;
+    uint32_t pid;
+    uint64_t bytes;
+    if (read_claim(line, &card, &pid, &bytes) && card == sum->card) sum->bytes += bytes;
+    return 0;
+}
+
 struct process_search { int card; const char *list; uint32_t count, room; struct process *rows; };
 
 static int visit_process(const char *line, void *with) {
@@ -78,10 +97,16 @@ static int visit_process(const char *line, void *with) {
     int card;
     uint32_t pid;
     char list[16], bytes[32];
-    if (sscanf(line, "holds %d %15s %" SCNu32 " %31s", &card, list, &pid, bytes) != 4) return 0;
+    uint64_t held = 0;
+    if (sscanf(line, "holds %d %15s %" SCNu32 " %31s", &card, list, &pid, bytes) == 4)
+        held = strcmp(bytes, "unknown") ? strtoull(bytes, NULL, 10) : UINT64_MAX;
+    else if (read_claim(line, &card, &pid, &held))
+        strcpy(list, "compute");
+    else
+        return 0;
     if (card != search->card || strcmp(list, search->list)) return 0;
     if (search->count < search->room) {
-        struct process row = {pid, strcmp(bytes, "unknown") ? strtoull(bytes, NULL, 10) : UINT64_MAX, ~0u, ~0u};
+        struct process row = {pid, held, ~0u, ~0u};
         search->rows[search->count] = row;
     }
     search->count++;
@@ -95,7 +120,10 @@ static int look_up(void *handle, const char *call, struct card *card) {
     if (!each_line(visit_card, &search)) return INVALID_ARGUMENT;
     struct failure_search failure = {.card = search.wanted, .call = call};
     each_line(visit_failure, &failure);
+    struct claim_sum claims = {.card = search.wanted};
+    each_line(visit_claim, &claims);
     *card = search.card;
+    card->used += claims.bytes;
     return failure.code;
 }
 

@@ -2,12 +2,16 @@
 """A stand-in for llama-server that misbehaves on request. Stand-alone, as a real engine is: it imports nothing of ours.
 
 It takes the same command line and listens on the Unix socket that `--host` names. The environment variable FAKE_LLAMA
-holds its switches as JSON; each is a field of `Switches`, with its meaning. It is run by path, through the real spawn.
+holds its switches as JSON; each is a field of `Switches`, with its meaning. FAKE_LLAMA_FILE may name a file with more
+of them, which count before the others and are read again for every request: a test changes its mind by writing there.
+It is run by path, through the real spawn.
 """
 
 import itertools
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -16,7 +20,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 BUILD = "fake (build 7, commit abcdef0)"
 HELP = """
@@ -30,6 +34,7 @@ HELP = """
 -ctxcp, --ctx-checkpoints N            checkpoints
 --sse-ping-interval N                  pings
 """
+PROBES = (b"", b'{"input": "a"}', b'{"input":"a"}')  # what is asked only to see that it answers
 
 
 @dataclass
@@ -38,20 +43,36 @@ class Switches:
 
     start_delay_seconds: float = 0.0  # before it listens
     loading_answers: int = 0  # how many times /health says 503 first
+    health: list[tuple[float, int, str]] = field(default_factory=list)  # from so many seconds on: status and body
     exit_at: str = ""  # "start", "load" (listening), "probe" or "request": where it ends itself
+    exit_after_seconds: float = 0.0  # or so long after its start, whatever it does
+    exit_when_left: bool = False  # or when somebody leaves it in mid-answer
     exit_status: int = 1
     exit_signal: int = 0  # instead of a status
     ignore_term: bool = False
+    term_delay_seconds: float = 0.0  # it ends so long after it was told to
     print_lines: list[str] = field(default_factory=list)  # before anything else
     print_bytes: int = 0  # so many more, in lines of 100
     print_raw_hex: str = ""  # and these, as they are
+    print_bytes_per_request: int = 0
+    print_rate_bytes: int = 0  # so many each second, as long as it lives
+    grow_bytes: int = 0  # kept for each request
+    card: int = 0  # the card of a stand-in driver where it says that it holds
+    card_bytes: int = 0  # so much, from its start to its end
+    devices: list[str] = field(default_factory=list)  # what it lists: "CUDA0: NVIDIA Small (16384 MiB, 16000 MiB free)"
     hang_at: str = ""  # a path that is taken and never answered
+    hang_at_request: int = 0  # the how manieth request for an answer, from 1 on, is
     close_at: str = ""  # a path at which the connection is closed without a word
     break_after_bytes: int = -1  # so many bytes of a request's answer are sent, and the connection is closed
     garbage_at: str = ""  # a path that is answered with what is not HTTP
     refuse_early_at: str = ""  # a path that is answered 413 and closed, before its body is read
     segment_bytes: int = 0  # answers are sent in pieces of so many bytes
+    segment_pause_seconds: float = 0.0  # after each of them
+    replies: int = 1  # so many on one connection, then it is closed without a word; the real one's are 5
     chunks: list[str] = field(default_factory=list)  # the body of an answer to a request, chunked
+    body: str = "{}"  # of an answer without chunks
+    tokens: int = 0  # an answer of so many, or as the request's max_tokens says, streamed if it is asked for
+    tokens_per_second: float = 0.0  # 0: as fast as can be
     status: int = 200  # of an answer to a request
     probe_status: int = 200
     total_slots: int = 0  # what /props says, if not the truth
@@ -69,13 +90,18 @@ class FakeServer:
         self.switches = switches
         self.values = dict(itertools.pairwise(argv))
         self.health_asked = 0
+        self.requests = 0
+        self.running = 0
+        self.began = time.monotonic()
+        self.kept: list[bytes] = []
         self.lock = threading.Lock()
 
     def main(self) -> None:
         """Print, perhaps end, listen, serve."""
         self.record({"argv": sys.argv[1:], "env": dict(os.environ), "pid": os.getpid()})
-        if self.switches.ignore_term:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.heed_signals()
+        if self.switches.card_bytes:
+            claim(self.switches.card, self.switches.card_bytes)
         if self.switches.grandchild:
             subprocess.Popen(["sleep", "60"])  # noqa: S607 - which sleep does not matter
         self.print_all()
@@ -89,68 +115,154 @@ class FakeServer:
             connection, _ = listener.accept()
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
+    def heed_signals(self) -> None:
+        """What it does when it is told to end, and when its time is up."""
+        if self.switches.ignore_term:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if delay_seconds := self.switches.term_delay_seconds:
+            end = threading.Timer(delay_seconds, os._exit, (0,))
+            signal.signal(signal.SIGTERM, lambda *_: end.start())
+        if self.switches.exit_after_seconds:
+            threading.Thread(target=self.exit_later, daemon=True).start()
+
+    def exit_later(self) -> None:
+        """End when the time is up."""
+        time.sleep(self.switches.exit_after_seconds)
+        self.exit()
+
     def print_all(self) -> None:
         """Everything that the switches want printed."""
         for line in self.switches.print_lines:
             print(line, flush=True)
-        row = b"." * 99 + b"\n"
-        for _ in range(self.switches.print_bytes // len(row)):
-            sys.stderr.buffer.write(row)
+        print_dots(self.switches.print_bytes)
         sys.stderr.buffer.write(bytes.fromhex(self.switches.print_raw_hex))
         sys.stderr.buffer.flush()
+        if self.switches.print_rate_bytes:
+            threading.Thread(target=self.print_on, daemon=True).start()
+
+    def print_on(self) -> None:
+        """A hundredth of the rate, a hundred times a second, without end."""
+        while True:
+            print_dots(self.switches.print_rate_bytes // 100)
+            time.sleep(0.01)
 
     def maybe_exit(self, moment: str) -> None:
         """End here, if this is the moment."""
-        if self.switches.exit_at != moment:
-            return
+        if self.switches.exit_at == moment:
+            self.exit()
+
+    def exit(self) -> None:
+        """End as the switches say."""
         if self.switches.exit_signal:
             os.kill(os.getpid(), self.switches.exit_signal)
             time.sleep(60)  # the signal may take another thread first
         os._exit(self.switches.exit_status)
 
     def serve(self, connection: socket.socket) -> None:
-        """One request, one answer."""
-        with connection:
-            reader = connection.makefile("rb")
-            method, path, _ = reader.readline().decode().split(" ", 2)
-            headers = {}
-            while (line := reader.readline().decode().strip()) != "":
-                name, _, value = line.partition(":")
-                headers[name.strip().lower()] = value.strip()
-            if path == self.switches.refuse_early_at:
-                self.send(connection, framed(413, b'{"error":"too large"}'))
-                return
-            body = reader.read(int(headers.get("content-length", "0")))
-            self.record({"method": method, "path": path, "headers": headers, "body_bytes": len(body)})
-            self.answer(connection, path)
+        """So many requests, each with its answer."""
+        with connection, connection.makefile("rb") as reader:
+            for _ in range(self.switches.replies):
+                self.switches = read_switches()
+                words = reader.readline().decode().split(" ", 2)
+                if len(words) < len(("method", "path", "version")):
+                    return
+                self.serve_one(connection, reader, *words[:2])
 
-    def answer(self, connection: socket.socket, path: str) -> None:
+    def serve_one(self, connection: socket.socket, reader: BinaryIO, method: str, path: str) -> None:
+        """Read the rest of one request, and answer."""
+        headers = {}
+        while (line := reader.readline().decode().strip()) != "":
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        if path == self.switches.refuse_early_at:
+            self.send(connection, framed(413, b'{"error":"too large"}'))
+            return
+        body = reader.read(int(headers.get("content-length", "0")))
+        self.record({"method": method, "path": path, "headers": headers, "body_bytes": len(body)})
+        self.answer(connection, path, body)
+
+    def answer(self, connection: socket.socket, path: str, body: bytes) -> None:
         """By path, unless a switch says otherwise."""
         switches = self.switches
         if path == switches.hang_at:
-            connection.recv(1)  # until the other side leaves
-            self.record({"left": path})
-            return
-        if path == switches.close_at:
-            return
-        if path == switches.garbage_at:
+            self.hang(connection, path)
+        elif path == switches.close_at:
+            connection.shutdown(socket.SHUT_RDWR)
+        elif path == switches.garbage_at:
             connection.sendall(b"SSH-2.0-OpenSSH_9.0\r\n")
-            return
-        if path == "/health":
-            self.health_asked += 1
-            loading = self.health_asked <= switches.loading_answers
-            self.send(connection, framed(503 if loading else 200, b"{}"))
-        elif path in ("/completion", "/v1/embeddings", "/v1/rerank"):
+        elif path == "/health":
+            self.send(connection, self.health())
+        elif path in ("/completion", "/v1/rerank") or (path == "/v1/embeddings" and body in PROBES):
             self.maybe_exit("probe")
             self.send(connection, framed(switches.probe_status, b'{"content":"a"}'))
         elif (known := self.description(path)) is not None:
             self.send(connection, framed(200, json.dumps(known).encode()))
         else:
             self.maybe_exit("request")
+            self.requests += 1
+            if self.requests == switches.hang_at_request:
+                self.hang(connection, path)
+                return
+            with self.lock:
+                self.running += 1
+            self.answer_request(connection, path, body)
+            with self.lock:
+                self.running -= 1
+
+    def hang(self, connection: socket.socket, path: str) -> None:
+        """Say nothing until the other side leaves."""
+        connection.recv(1)
+        self.left(path)
+
+    def left(self, where: str) -> None:
+        """Somebody did not wait for the end."""
+        self.record({"left": where})
+        if self.switches.exit_when_left:
+            self.exit()
+
+    def health(self) -> bytes:
+        """What it says of itself at this second."""
+        self.health_asked += 1
+        loading = self.health_asked <= self.switches.loading_answers
+        status, body = (503 if loading else 200), "{}"
+        for seconds, then, text in self.switches.health:
+            if time.monotonic() - self.began >= seconds:
+                status, body = then, text
+        return framed(status, body.encode())
+
+    def answer_request(self, connection: socket.socket, path: str, body: bytes) -> None:
+        """What somebody is waiting for."""
+        switches = self.switches
+        print_dots(switches.print_bytes_per_request)
+        if switches.grow_bytes:
+            self.kept.append(b"x" * switches.grow_bytes)
+        if switches.chunks:
             parts = [text.encode() for text in switches.chunks]
-            self.send(
-                connection, chunked(switches.status, parts) if parts else framed(switches.status, b"{}"), cut=True
-            )
+            self.send(connection, chunked(switches.status, parts), cut=True)
+        elif path == "/v1/embeddings":
+            self.send(connection, framed(switches.status, vectors(body)), cut=True)
+        elif switches.tokens and switches.status == 200:
+            self.generate(connection, json.loads(body))
+        else:
+            self.send(connection, framed(switches.status, switches.body.encode()), cut=True)
+
+    def generate(self, connection: socket.socket, asked: dict[str, Any]) -> None:
+        """Word after word; noticed at once when nobody listens any more."""
+        count, rate = int(asked.get("max_tokens") or self.switches.tokens), self.switches.tokens_per_second
+        stream = bool(asked.get("stream"))
+        if stream:
+            self.send(connection, head_of_stream(200))
+        for number in range(count):
+            if select.select([connection], [], [], 1 / rate if rate else 0.0)[0]:
+                self.left("in mid-answer")
+                return
+            if stream:
+                self.send(connection, chunk(token(f"word{number} ")))
+        if stream:
+            self.send(connection, chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        else:
+            message = {"role": "assistant", "content": " ".join(f"word{number}" for number in range(count))}
+            self.send(connection, framed(200, json.dumps({"choices": [{"index": 0, "message": message}]}).encode()))
 
     def description(self, path: str) -> Any:
         """What it says of itself."""
@@ -164,7 +276,8 @@ class FakeServer:
         if path == "/v1/models":
             return {"data": [{"id": self.values["--alias"], "tags": [self.switches.tag or self.values.get("--tags")]}]}
         if path == "/slots":
-            return [{"id": number, "is_processing": number < self.switches.busy} for number in range(slots)]
+            busy = self.switches.busy or self.running
+            return [{"id": number, "is_processing": number < busy} for number in range(slots)]
         return None
 
     def send(self, connection: socket.socket, answer: bytes, *, cut: bool = False) -> None:
@@ -175,14 +288,53 @@ class FakeServer:
         try:
             for start in range(0, len(answer), step or 1):
                 connection.sendall(answer[start : start + step])
+                time.sleep(self.switches.segment_pause_seconds)
         except OSError:
-            self.record({"left": "in mid-answer"})
+            self.left("in mid-answer")
 
     def record(self, fact: dict[str, Any]) -> None:
         """Append to the record, if there is to be one."""
         if self.switches.record:
             with self.lock, Path(self.switches.record).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(fact) + "\n")
+
+
+def read_switches() -> Switches:
+    """Those of the environment, and those of the file before them."""
+    told = json.loads(os.environ.get("FAKE_LLAMA", "{}"))
+    if name := os.environ.get("FAKE_LLAMA_FILE"):
+        told |= json.loads(Path(name).read_text(encoding="utf-8"))
+    return Switches(**told)
+
+
+def claim(card: int, size_bytes: int) -> None:
+    """Tell the stand-in driver that this process holds memory there: it counts as long as the process lives."""
+    with Path(os.environ["NVML_STORY"]).open("a", encoding="utf-8") as story:
+        story.write(f"claims {card} {os.getpid()} {size_bytes}\n")
+
+
+def print_dots(count: int) -> None:
+    """So many bytes, in lines of 100."""
+    row = b"." * 99 + b"\n"
+    for _ in range(count // len(row)):
+        sys.stderr.buffer.write(row)
+    sys.stderr.buffer.flush()
+
+
+def vectors(body: bytes) -> bytes:
+    """A vector for each input, which holds the first number in its text."""
+    given = json.loads(body)["input"]
+    numbers = [re.search(r"\d+", str(text)) for text in (given if isinstance(given, list) else [given])]
+    data = [
+        {"object": "embedding", "index": index, "embedding": [float(found[0]) if found else 0.0, 1.0]}
+        for index, found in enumerate(numbers)
+    ]
+    return json.dumps({"object": "list", "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}}).encode()
+
+
+def token(text: str) -> bytes:
+    """One event of a streamed chat."""
+    return f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text}}]})}\n\n".encode()
 
 
 def framed(status: int, body: bytes) -> bytes:
@@ -200,8 +352,17 @@ def framed(status: int, body: bytes) -> bytes:
 
 def chunked(status: int, parts: list[bytes]) -> bytes:
     """A streamed answer."""
-    head = f"HTTP/1.1 {status} X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-    return head + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    return head_of_stream(status) + b"".join(map(chunk, parts)) + b"0\r\n\r\n"
+
+
+def head_of_stream(status: int) -> bytes:
+    """What comes before its first piece."""
+    return f"HTTP/1.1 {status} X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+
+
+def chunk(part: bytes) -> bytes:
+    """One piece of it."""
+    return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 def main() -> None:
@@ -211,9 +372,9 @@ def main() -> None:
     elif "--help" in sys.argv:
         print(HELP)
     elif "--list-devices" in sys.argv:
-        print("Available devices:\n  (none)")
+        print("\n  ".join(("Available devices:", *(read_switches().devices or ["(none)"]))))
     else:
-        FakeServer(sys.argv[1:], Switches(**json.loads(os.environ.get("FAKE_LLAMA", "{}")))).main()
+        FakeServer(sys.argv[1:], read_switches()).main()
 
 
 if __name__ == "__main__":
