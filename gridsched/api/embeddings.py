@@ -216,7 +216,7 @@ async def answer(seat: Seat, plan: Plan) -> bool:
             return await _refuse(seat, grant)
         chunk, reply = plan.chunks[len(done)], CollectedReply()
         outcome = await seat.run(grant, plan.chunk_body(chunk), reply)
-        if outcome.kind is OutcomeKind.ENGINE_DIED:
+        if outcome.kind in {OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT}:
             seat.ticket.step_ended(replace(outcome, answered=False))  # nothing of it has reached the client
             continue
         stalled = outcome.kind is not OutcomeKind.DONE

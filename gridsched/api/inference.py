@@ -22,7 +22,8 @@ from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, OutcomeKind
 from gridsched.ports import Capability, CatalogFamily, CatalogModel
 
 DEFAULT_MODEL = "default"
-COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.ABORTED)
+COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
+ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
 _NEEDED: Final = {
     JobKind.CHAT: Capability.CHAT,
     JobKind.COMPLETION: Capability.COMPLETION,
@@ -148,8 +149,8 @@ async def _stream(seat: Seat, request: InferenceRequest) -> bool:
 
 
 async def _converse(seat: Seat, reply: Reply, request: InferenceRequest) -> bool:
-    """Run the job's one step, again if its engine died (P5) or a chat took it away (S11) before a byte of an answer
-    went out."""
+    """Run the job's one step, again if its engine died (P5), its device failed (D13) or a chat took it away (S11)
+    before a byte of an answer went out."""
     try:
         while True:
             grant = await seat.grant()
@@ -163,7 +164,7 @@ async def _converse(seat: Seat, reply: Reply, request: InferenceRequest) -> bool
                 seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)
                 continue
             seat.ticket.end(outcome)
-            if outcome.kind is OutcomeKind.DONE:
+            if outcome.kind in ENDED_BY_THE_ENGINE:
                 whole = await reply.finish()
             else:
                 whole = await reply.refuse(seat.broken(grant, outcome))

@@ -4,9 +4,10 @@ The phrases are those of llama.cpp's own error messages (builds 10434 to 11434);
 the table, names the cause. Without one, the way the process ended does.
 """
 
+import json
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gridsched.core.events import Failure, FailureCause
 from gridsched.engine.child import CANNOT_EXECUTE, PARENT_WAS_GONE
@@ -91,6 +92,31 @@ _TELLING_SIGNALS = {
 }
 # Lines that a healthy start prints too, and that say nothing about its end.
 _NOISE = re.compile(r"^\s*$|CORS is set|security risk|more info:|^\S* ?[IWD]? ?srv +\S+: -+$")
+
+
+# D13: what a served request is answered when the device fails under a process that lives on. Only where the message
+# begins with it: an engine also quotes what people and models have written, further on.
+_DEVICE_FAULT = re.compile(
+    r"\s*(?:[\w:.~]+: +)?(?:(?:CUDA|ROCm|HIP|MUSA|Vulkan) error\b|\S*Error(?:DeviceLost)\b|DeviceLost\b"
+    r"|ggml_(?:cuda|hip|musa|vk|vulkan|sycl)\w*\b)"
+)
+
+
+def is_device_fault(body: bytes) -> bool:
+    """Whether an error that an engine answers says that its device fails: a JSON body, an event, or plain text."""
+    return _DEVICE_FAULT.match(_message_of(body)) is not None
+
+
+def _message_of(body: bytes) -> str:
+    """The sentence in an error: OpenAI's and Anthropic's shape, as a body or as a frame; else the text itself."""
+    line = body[body.find(b"{") :].split(b"\n\n")[0] if b"{" in body else b""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
+    said = said.get("error", said)
+    said = said.get("message", "") if isinstance(said, Mapping) else said
+    return said if isinstance(said, str) else ""
 
 
 def failure_of(returncode: int, tail: Sequence[str]) -> Failure:
