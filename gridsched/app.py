@@ -39,6 +39,7 @@ from gridsched.library.sources import read_library, with_problems
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
 from gridsched.runtime.advice import Adviser
+from gridsched.runtime.heartbeat import HeartbeatFile, Listener
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.runtime.tape import Recorder
 from gridsched.settings.document import Loc, dotted
@@ -87,7 +88,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found: the parts of a server, sentences about the choices made, and who is told the port.
+    """What was found: the parts of a server, sentences about the choices made, who is told the port and each heartbeat.
 
     `problems` are of the configuration: there can be a server, but it cannot do all that it was told. `holder` is a
     server that has the data directory already, which only `check` goes on beside.
@@ -98,6 +99,7 @@ class Machine:
     problems: tuple[str, ...] = ()
     holder: Holder | None = None
     say_port: Callable[[int], None] = lambda port: None  # noqa: ARG005 - a simulated machine tells nobody
+    beat: Listener | None = None
 
 
 def read_settings(
@@ -185,7 +187,18 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
     parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock(), found.host)
-    return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, data_dir.say_port)
+    return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir))
+
+
+def told_in(data_dir: DataDir) -> tuple[Callable[[int], None], Listener]:
+    """Who is told the port and each heartbeat: those who look into the data directory."""
+    beat = HeartbeatFile(data_dir.run / "heartbeat")
+
+    def say_port(port: int) -> None:
+        data_dir.say_port(port)
+        beat.starting(port)
+
+    return say_port, beat
 
 
 def _cards_of(engine: FoundEngine) -> Usable:
@@ -297,13 +310,15 @@ def serve(
     listener: socket.socket,
     ready: Callable[[], None],
     recorder: Recorder | None = None,
-) -> None:
-    """Run the server until a signal ends it: the first asks it to drain and stop, the second ends it at once. Raises
-    Broken when the scheduler finds that it has a bug; every process has been ended by then."""
+    beat: Listener | None = None,
+) -> int:
+    """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
+    somebody asks it to end with another exit code, which is returned. `beat` is told every heartbeat. Raises Broken
+    when the scheduler finds that it has a bug; every process has been ended by then."""
     metrics = Metrics(parts.engine.info())
     limits = Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
     runtime = Runtime(
-        parts, settings.policy(), limits=limits, sink=metrics.saw, timed=metrics.decided, recorder=recorder
+        parts, settings.policy(), limits=limits, sink=metrics.saw, timed=metrics.decided, recorder=recorder, beat=beat
     )
     metrics.watch(runtime.snapshot, parts.catalog)
     front = Front(
@@ -319,7 +334,7 @@ def serve(
     )
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        trio.run(_serve, runtime, front, ready)
+        return trio.run(_serve, runtime, front, ready)
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
 
@@ -333,23 +348,24 @@ def _told(bugs: BaseExceptionGroup[CoreError]) -> Iterator[str]:
             yield str(bug)
 
 
-async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> None:
-    stop = trio.Event()
+async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> int:
+    exit_code = 0
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_signals, stop, nursery.cancel_scope)
+        nursery.start_soon(_signals, runtime, nursery.cancel_scope)
         ready()
-        await runtime.serve(front, stop)
+        exit_code = await runtime.serve(front)
         nursery.cancel_scope.cancel()
+    return exit_code
 
 
-async def _signals(stop: trio.Event, scope: trio.CancelScope) -> None:
+async def _signals(runtime: Runtime, scope: trio.CancelScope) -> None:
     """The first signal drains, the second ends at once. A terminal that is closed is no reason to cut answers off, and
     none to end at all for who was started with `nohup`."""
     wanted = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         wanted.append(signal.SIGHUP)
     with trio.open_signal_receiver(*wanted) as signals:
-        async for _ in signals:
-            if stop.is_set():
-                scope.cancel()
-            stop.set()
+        await anext(signals)
+        runtime.end()
+        await anext(signals)
+        scope.cancel()

@@ -5,9 +5,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from gridsched.app import Machine, StartError, SystemClock, find_machine, read_settings, take_data_dir
+from gridsched.app import (
+    Machine,
+    StartError,
+    SystemClock,
+    find_machine,
+    read_settings,
+    take_data_dir,
+    told_in,
+)
 from gridsched.library.names import printable
 from gridsched.runtime.runtime import Parts
 from gridsched.settings.schema import Settings
@@ -40,13 +49,18 @@ def say(sentence: str) -> None:
 def machine(args: argparse.Namespace, settings: Settings, *, or_visit: bool = False) -> Iterator[Machine]:
     """What there is to run on, real or simulated; owns the data directory meanwhile. Raises StartError.
 
-    `or_visit`: where another server owns the directory, look around beside it.
+    `or_visit`: where another server owns the directory, look around beside it. A simulated machine owns one that was
+    named, so that whoever watches servers finds it, and keeps nothing there.
     """
-    if args.sim:
+    if args.sim and args.data_dir is None:
         yield simulated_machine(settings)
         return
     with take_data_dir(args.data_dir, os.environ, or_visit=or_visit) as data_dir:
-        yield find_machine(settings, data_dir, say, os.environ, _home())
+        if args.sim:
+            say_port, beat = told_in(data_dir)
+            yield replace(simulated_machine(settings), holder=data_dir.holder, say_port=say_port, beat=beat)
+        else:
+            yield find_machine(settings, data_dir, say, os.environ, _home())
 
 
 def _home() -> Path:

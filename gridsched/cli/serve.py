@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from gridsched import __version__, app
 from gridsched.cli import table
@@ -29,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve. 0 when told to stop, 1 at a bug of the scheduler's, else the code of what is in the way."""
+    """Serve. 0 when told to stop, or the code that it was asked to end with; 1 at a bug of the scheduler's, else the
+    code of what is in the way."""
     logging.basicConfig(format="gridsched: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         settings, source = settings_of(args)
@@ -42,13 +44,13 @@ def main(args: argparse.Namespace) -> int:
             host, port = listener.getsockname()[:2]
             where = f"[{host}]" if ":" in host else host
             found.say_port(port)
-            app.serve(found.parts, settings, listener, lambda: tell(f"listening  http://{where}:{port}"), tape)
+            ready = partial(tell, f"listening  http://{where}:{port}")
+            return app.serve(found.parts, settings, listener, ready, tape, found.beat)
     except app.StartError as error:
         return refuse(error)
     except app.Broken as bug:
         say(f"the scheduler has met a bug and ends, its processes with it:\n{bug}")
         return BROKEN
-    return 0
 
 
 @contextmanager

@@ -42,11 +42,19 @@ class Actor:
         self._inbox: deque[Event] = deque()
         self._wake = trio.Event()
         self._alarm: float | None = None
+        self._pulses: list[trio.Event] = []
 
     def post(self, event: Event) -> None:
         """Put an event into the inbox. Synchronous, and never fails."""
         self._inbox.append(event)
         self._wake.set()
+
+    async def pulse(self) -> None:
+        """Return when an event that says nothing has been stepped, and what it asked for has been begun."""
+        stepped = trio.Event()
+        self._pulses.append(stepped)
+        self.post(TimerFired())
+        await stepped.wait()
 
     async def run(self) -> None:
         """Step every event as it comes, and the timer when its time has come. Ends only by cancellation, or with a
@@ -60,6 +68,8 @@ class Actor:
                 self._step(TimerFired())
             while self._inbox:
                 self._step(self._inbox.popleft())
+            while self._pulses:
+                self._pulses.pop().set()
 
     def _step(self, event: Event) -> None:
         wall_seconds, started = self._clock.wall_seconds(), perf_counter()

@@ -23,6 +23,7 @@ from gridsched.runtime.advice import Adviser
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch, served
+from gridsched.runtime.heartbeat import Listener, Phase, heartbeat
 from gridsched.runtime.tape import Recorder
 from gridsched.runtime.wishes import Wishes
 
@@ -71,7 +72,9 @@ class Runtime:
         timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
         check: bool = False,
         recorder: Recorder | None = None,
+        beat: Listener | None = None,
     ) -> None:
+        """`sink` gets every line of the decision log, `timed` how long each decision took, `beat` every heartbeat."""
         self.parts = parts
         self.limits = limits
         self.log = DecisionLog(sink)
@@ -92,6 +95,14 @@ class Runtime:
         self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
         self.wishes = Wishes(self._actor.post, self.adviser)
         self.draining = False
+        self._beat = beat
+        self._stop = trio.Event()
+        self._exit_code = 0
+
+    @property
+    def phase(self) -> Phase:
+        """As the heartbeat says it."""
+        return Phase.DRAINING if self.draining else Phase.READY
 
     def post(self, event: Event) -> None:
         """Tell the scheduler that something has happened."""
@@ -127,8 +138,29 @@ class Runtime:
         self.post(FamiliesChanged(self._families()))
         return True
 
-    async def serve(self, front: Front, stop: trio.Event) -> None:
-        """Run until `stop` is set, then drain and end everything. A second way out is cancellation: at once."""
+    def begin_drain(self) -> None:
+        """P8: nobody new from now on, and whoever waits is told; whoever runs may finish. Nothing undoes it, and
+        nothing but `end` ends the server after it."""
+        if not self.draining:
+            self.draining = True
+            self.post(DrainBegan())
+            self.desk.close()
+
+    async def drain(self) -> bool:
+        """Drain, and wait for those who run, within the limit: whether all have finished."""
+        self.begin_drain()
+        with trio.move_on_after(self.limits.drain_seconds):
+            await self.desk.wait_idle()
+        return not self.desk.open_tickets
+
+    def end(self, exit_code: int = 0) -> None:
+        """Drain and end: `serve` returns this code, the last one that was said."""
+        self._exit_code = exit_code
+        self._stop.set()
+
+    async def serve(self, front: Front) -> int:
+        """Run until `end` is called, then drain and end everything: the exit code. A second way out is cancellation: at
+        once."""
         front_stop = trio.Event()
         async with trio.open_nursery() as processes:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
@@ -138,34 +170,28 @@ class Runtime:
             if families := self._families():
                 self.post(FamiliesChanged(families))
             async with trio.open_nursery() as inner:
-                inner.start_soon(self._actor.run)
-                inner.start_soon(
-                    sample,
-                    self.parts.monitor,
-                    self.parts.engine.processes,
-                    self.post,
-                    self.limits.sample_seconds,
-                    self._recent,
-                )
+                self._start_inner(inner)
                 async with trio.open_nursery() as fronts:
                     fronts.start_soon(front, self, front_stop)
-                    await stop.wait()
-                    await self._drain()
+                    await self._stop.wait()
+                    self.log.close()
+                    await self.drain()
                     front_stop.set()
                 with trio.move_on_after(self.limits.stop_seconds):
                     await self.dispatch.end_processes()
                 inner.cancel_scope.cancel()
             processes.cancel_scope.cancel()
+        return self._exit_code
+
+    def _start_inner(self, nursery: trio.Nursery) -> None:
+        """What runs as long as there may be processes."""
+        monitor, processes = self.parts.monitor, self.parts.engine.processes
+        nursery.start_soon(self._actor.run)
+        nursery.start_soon(sample, monitor, processes, self.post, self.limits.sample_seconds, self._recent)
+        if self._beat is not None:
+            phase, in_flight = (lambda: self.phase), (lambda: self.desk.open_tickets)
+            nursery.start_soon(heartbeat, self._actor.pulse, phase, in_flight, self._beat)
 
     def _families(self) -> tuple[FamilySpec, ...]:
         """Those of which a model can be served."""
         return tuple(family.spec for family in self.parts.catalog.families() if family.best is not None)
-
-    async def _drain(self) -> None:
-        """P8: nobody new, whoever waits is told, whoever runs may finish within the limit."""
-        self.draining = True
-        self.post(DrainBegan())
-        self.desk.close()
-        self.log.close()
-        with trio.move_on_after(self.limits.drain_seconds):
-            await self.desk.wait_idle()

@@ -38,7 +38,7 @@ async def test_P8_a_stream_finishes_within_the_drain(autojump_clock: MockClock) 
         late = await house.connect()
         await late.ask("GET", "/v1/models")
         told_at = trio.current_time()
-        house.stop.set()
+        house.runtime.end()
         await trio.sleep(0.1)
         assert (len(followed), len(queued)) == (1, 1)
         refused = await late.ask("POST", CHAT, HELLO)
@@ -64,7 +64,7 @@ async def test_P8_a_stream_that_outlives_the_drain_is_told(autojump_clock: MockC
         nursery.start_soon(ask_into, house, streamed, CHAT, STREAM)
         await house.until_logged("dispatch")
         told_at = trio.current_time()
-        house.stop.set()
+        house.runtime.end()
         await house.ended.wait()
         assert 30.0 < trio.current_time() - told_at < 35.0
     (answer,) = streamed
@@ -79,7 +79,7 @@ async def test_P8_an_idle_connection_holds_up_nothing(autojump_clock: MockClock,
     async with serving(autojump_clock) as house, await house.connect() as client:
         await client.ask("GET", target)
         told_at = trio.current_time()
-        house.stop.set()
+        house.runtime.end()
         await house.ended.wait()
         assert trio.current_time() - told_at < 0.1
         assert await client.stream.receive_some(1) == b""

@@ -144,5 +144,5 @@ async def test_S10_an_exit_of_the_server_leaves_nobody_standing(autojump_clock: 
             await trio.sleep(0.5)
             nursery.start_soon(crowd.ask, "chat", asks("sim-chat-4b", 1000))
             await house.until_logged("pause")
-            house.stop.set()
+            house.runtime.end()
         assert {name: words(answer) for name, answer in crowd.answers.items()} == {"low": 200, "chat": 1000}

@@ -24,6 +24,7 @@ from gridsched.core.policy import Policy
 from gridsched.ports import Catalog, DeviceMonitor
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.desk import Ticket
+from gridsched.runtime.heartbeat import Listener
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.store.memory import MemoryStore
 from sim import SimWorld, build
@@ -64,14 +65,15 @@ class Sink:
 
 class Inside:
     """The server and what happens in it. `lines` are (time, line of the decision log); `closed`, how each ticket was
-    closed, by job; `ends`, what became of each job for its client. `stop` drains, `cut` is the second signal."""
+    closed, by job; `ends`, what became of each job for its client. `cut` is the second signal."""
 
     def __init__(self, world: SimWorld, runtime: Runtime, lines: list[tuple[float, Line]]) -> None:
         self.world = world
         self.runtime = runtime
         self.lines = lines
-        self.stop, self.started, self.ended = trio.Event(), trio.Event(), trio.Event()
+        self.started, self.ended = trio.Event(), trio.Event()
         self.cut = trio.CancelScope()
+        self.exit_code: int | None = None
         self.closed: dict[JobId, list[str]] = {}
         self.ends: dict[JobId, str] = {}
         self.jobs: dict[JobId, Job] = {}
@@ -88,7 +90,7 @@ class Inside:
     async def serve(self) -> None:
         """Until it has ended, one way or the other."""
         with self.cut:
-            await self.runtime.serve(self._front, self.stop)
+            self.exit_code = await self.runtime.serve(self._front)
         self.ended.set()
 
     async def _front(self, runtime: Runtime, stop: trio.Event) -> None:
@@ -236,6 +238,7 @@ async def inside(
     cards: Sequence[int] = (16 * GIB,),
     seed: int = 0,
     limits: Limits | None = None,
+    beat: Listener | None = None,
 ) -> AsyncIterator[Inside]:
     """A server for the length of a block, under a jumping clock; ended and checked at the end of it."""
     assert trio.lowlevel.current_clock() is clock
@@ -249,12 +252,14 @@ async def inside(
         limits=limits or Limits(),
         sink=lambda line: lines.append((trio.current_time(), line)),
         check=True,
+        beat=beat,
     )
     server = Inside(world, runtime, lines)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve)
         await server.started.wait()
         yield server
-        server.stop.set()
+        if not server.ended.is_set():
+            server.runtime.end()
         await server.ended.wait()
     server.check()

@@ -118,7 +118,7 @@ async def test_P8_shutdown_waits_for_advice_no_longer_than_it_may_take(autojump_
         job = server.job(BIG)
         server.come(job)
         await server.until("reject")
-        server.stop.set()
+        server.runtime.end()
         await server.ended.wait()
         assert trio.current_time() <= began + LONGEST_ADVICE_SECONDS + 0.1
         assert server.ends[job.id] == "insufficient_vram"

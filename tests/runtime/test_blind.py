@@ -98,6 +98,6 @@ async def test_P8_the_servers_end_needs_no_sight(autojump_clock: MockClock, sigh
         await server.ask(server.job(MIDDLE))
         eyes.sight = sight
         told_at = trio.current_time()
-        server.stop.set()
+        server.runtime.end()
         await server.ended.wait()
         assert trio.current_time() - told_at < 1.0

@@ -159,7 +159,7 @@ async def test_P8_a_first_signal_drains(autojump_clock: MockClock, state: Callab
         await state(server)
         waiting = {item.id for item in server.runtime.jobs().waiting}
         told_at = trio.current_time()
-        server.stop.set()
+        server.runtime.end()
         await trio.testing.wait_all_tasks_blocked()
         assert {server.ends[job_id] for job_id in waiting} <= {"draining"}
         assert await server.ask(server.job(MIDDLE)) == "draining"
@@ -177,7 +177,7 @@ async def test_P8_a_second_signal_ends_at_once(
     """In the middle of the drain: no time passes any more, and still no process is left and each ticket is closed."""
     async with inside(autojump_clock, cards=TWO_DO_NOT_FIT, limits=LIMITS, policy=PAUSING) as server:
         await state(server)
-        server.stop.set()
+        server.runtime.end()
         await trio.sleep(0.05)
         second_at = trio.current_time()
         server.cut.cancel()
@@ -202,7 +202,7 @@ async def test_P8_between_a_grant_and_its_taking(autojump_clock: MockClock) -> N
     """The signal comes in the tick in which a grant is delivered: that job is served, it counts as running."""
     async with inside(autojump_clock, limits=LIMITS) as server:
         await server.ask(server.job(MIDDLE))
-        server.on_answer = lambda _: server.stop.set()
+        server.on_answer = lambda _: server.runtime.end()
         job = server.job(MIDDLE)
         server.come(job)
         await server.ended.wait()
@@ -217,7 +217,7 @@ async def test_P8_between_a_grant_and_its_taking_cut_off(autojump_clock: MockClo
 
         def on_answer(job_id: JobId) -> None:
             if job_id == job.id:
-                server.stop.set()
+                server.runtime.end()
                 server.cut.cancel()
 
         server.on_answer = on_answer
@@ -232,7 +232,7 @@ async def test_P8_a_process_that_will_not_go_is_killed_within_the_limit(autojump
         await server.ask(server.job(MIDDLE))
         server.world.engine.set_faults(server.instance(MIDDLE), Faults(ignore_stop=True))
         told_at = trio.current_time()
-        server.stop.set()
+        server.runtime.end()
         await server.ended.wait()
         assert 9.0 < trio.current_time() - told_at <= LIMITS.stop_seconds
 
@@ -245,7 +245,7 @@ async def test_P8_an_answer_longer_than_the_drain_is_cut_at_its_limit(autojump_c
         server.come(job, tokens=5000)
         await server.until("dispatch", 2)
         told_at = trio.current_time()
-        server.stop.set()
+        server.runtime.end()
         await server.ended.wait()
         assert trio.current_time() - told_at == pytest.approx(LIMITS.drain_seconds + GRACE_SECONDS, abs=1.0)
         assert server.ends[job.id] == LEFT
@@ -257,7 +257,7 @@ async def test_P8_a_job_of_many_steps_ends_with_its_step(autojump_clock: MockClo
         job = server.job(EMBED, BACKGROUND, steps=20)
         server.come(job)
         await server.until("step", 3)
-        server.stop.set()
+        server.runtime.end()
         await server.ended.wait()
         assert server.ends[job.id] == "draining"
         assert len(server.logged("step", job=job.id)) <= 5

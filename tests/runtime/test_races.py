@@ -145,7 +145,7 @@ async def run(seed: int, stop_at: float, *, cut: bool) -> Inside:
                 heal(server, eyes)
                 outside.cancel_scope.cancel()
             else:
-                server.stop.set()
+                server.runtime.end()
                 await trio.sleep(rng.choice((0.0, 0.1, 20.0)))
                 if cut:
                     server.cut.cancel()

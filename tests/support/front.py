@@ -131,7 +131,6 @@ class House:
     world: SimWorld
     upstream: ScriptedUpstream
     metrics: Metrics
-    stop: trio.Event
     lines: list[Line]
     ended: trio.Event
 
@@ -188,17 +187,17 @@ async def serving(
     metrics.watch(runtime.snapshot, world.catalog)
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
-    stop, ended = trio.Event(), trio.Event()
+    ended = trio.Event()
     front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics)
 
     async def serve() -> None:
-        await runtime.serve(front, stop)
+        await runtime.serve(front)
         ended.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
-        yield House(port, runtime, world, upstream, metrics, stop, lines, ended)
-        stop.set()
+        yield House(port, runtime, world, upstream, metrics, lines, ended)
+        runtime.end()
         await ended.wait()
     assert runtime.desk.open_tickets == 0
     assert not world.engine.processes()
