@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.processes import children_of
+from tests.support.processes import engines_of
 
 START_TRIES = 600
 """Tries of 0.1 s: a cold start of two engines on a busy machine."""
@@ -59,8 +59,8 @@ class Gateway:
         return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
 
     def children(self) -> list[int]:
-        """The processes that the gateway has started and that live."""
-        return children_of(self.process.pid)
+        """The engines' processes that the gateway has started and that live."""
+        return engines_of(self.process.pid)
 
     def wait_until_up(self) -> None:
         """Wait for `can_serve`, or fail with what the server printed."""
