@@ -90,8 +90,9 @@ class Gateway:
             raise
 
 
-def start(folder: Path, *words: str) -> Gateway:
-    """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve."""
+def start(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Gateway:
+    """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve. `env` is
+    put over ours."""
     port = free_port()
     log = folder / "serve.log"
     with log.open("w", encoding="utf-8") as output:
@@ -100,7 +101,7 @@ def start(folder: Path, *words: str) -> Gateway:
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
-            env=clean_environment(),
+            env={**clean_environment(), **(env or {})},
         )
     gateway = Gateway(process, f"http://127.0.0.1:{port}", log)
     gateway.wait_until_up()
