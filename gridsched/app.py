@@ -26,7 +26,8 @@ from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.nvml import Usable, all_of
 from gridsched.engine.argv import refused_flags
-from gridsched.engine.cards import match, unmeasured
+from gridsched.engine.builds import BuildError, Builds
+from gridsched.engine.cards import advice, match, unmeasured
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.options import Option, flag_faults, settings_of
@@ -54,6 +55,9 @@ from gridsched.vram.flags import FlagError, parse_flags
 
 CONFIGURATION, PORT_TAKEN, DATA_DIR_IN_USE = 2, 3, 4
 """Exit codes of the contract."""
+
+ENGINES = "engines"
+"""The folder of the data directory that holds engine builds."""
 
 REAP_SECONDS = 5.0
 """After a process's own grace it is killed; this is the time for that to show."""
@@ -138,7 +142,9 @@ def open_port(settings: Settings) -> socket.socket:
 def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mapping[str, str], home: Path) -> Machine:
     """Find devices, engine and models. Blocks, and runs the engine once: not inside trio. Raises StartError."""
     headroom = Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
-    engine_found = find_engine(str(settings.engine.path) if settings.engine.path else None, environ)
+    engine_found = find_engine(
+        str(settings.engine.path) if settings.engine.path else None, environ, pinned_engine(settings, data_dir.path)
+    )
     try:
         found = discover(
             headroom, settings.devices.host_budget_bytes, settings.devices.ignore, usable=_cards_of(engine_found)
@@ -177,6 +183,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         raise StartError("\n".join(in_the_way))
     listed = engine_found.devices
     notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
+    notes += advice(listed, engine_found.card_trouble, (), compiler=False)
     problems = [*catalog.problems, *told]
     engine = LlamaEngine(
         engine_found,
@@ -199,6 +206,14 @@ def told_in(data_dir: DataDir) -> tuple[Callable[[int], None], Listener]:
         beat.starting(port)
 
     return say_port, beat
+
+
+def pinned_engine(settings: Settings, data_dir: Path) -> Path | None:
+    """The engine that was pinned with `gridsched engine use`, where the configuration names none. Raises StartError."""
+    try:
+        return None if settings.engine.path else Builds(data_dir / ENGINES).pinned()
+    except BuildError as error:
+        raise StartError(str(error)) from None
 
 
 def _cards_of(engine: FoundEngine) -> Usable:
@@ -237,6 +252,11 @@ def launch_faults(settings: Settings, options: Mapping[str, Option]) -> Iterator
         for variable in model.env:
             if fault := environment_fault(variable, variables):
                 yield name, ("models", name, "env", variable), fault
+
+
+def engine_faults(settings: Settings, engine: FoundEngine) -> list[str]:
+    """What an engine would refuse of the configuration: a sentence each, with its place in the file."""
+    return [settings.told(key, sentence) for _, key, sentence in launch_faults(settings, engine.options)]
 
 
 def _setting_of(key: Loc) -> str:

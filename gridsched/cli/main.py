@@ -24,6 +24,7 @@ COMMANDS = {
     "check": "check the configuration, the engine, the devices and every model's fit",
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
+    "engine": "llama-server builds side by side: list, use, install, test, rollback",
     "replay": "run what serve --record wrote through the scheduler again, and compare",
     "events": "the decision log of a running server",
     "models": "the models of a running server, what they take, and how far off the estimates were",

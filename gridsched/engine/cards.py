@@ -108,3 +108,26 @@ def unmeasured(listed: Sequence[EngineDevice], cards: Iterable[DeviceInfo]) -> I
                 f"The engine lists {one.name} ({one.label}), but what is held there cannot be read on this machine: it"
                 " is not used."
             )
+
+
+def advice(
+    listed: Sequence[EngineDevice], trouble: str, cards: Sequence[DeviceInfo], *, compiler: bool
+) -> Iterator[str]:
+    """What is to be said of a build that leaves cards unused, with the line that mends it. `trouble` is what it says of
+    cards itself; `compiler`: NVIDIA's is here."""
+    mend = (
+        "gridsched engine install source  (with CUDA, for nvcc is here)"
+        if compiler
+        else "gridsched engine install wheel"
+    )
+    if "driver version is insufficient" in trouble:
+        has = next((f" (this one is {card.driver})" for card in cards if card.driver), "")
+        yield (
+            f"The card's driver is too old for this build: {trouble}. Update the driver{has}, or take a build that does"
+            " without CUDA: gridsched engine install wheel"
+        )
+    elif trouble:
+        yield f"The engine cannot use the card that it was built for: {trouble}."
+    elif cards and not match(cards, listed).names:
+        labels = ", ".join(dict.fromkeys(card.label for card in cards))
+        yield f"This build computes on the processor only, and there is a card here ({labels}). To use it: {mend}"

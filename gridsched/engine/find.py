@@ -27,19 +27,26 @@ _HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 0), "host", Backend.CPU)
 _OPTION = LaunchOption("trial", ctx_size=256, parallel=1, footprint=(DeviceFootprint(_HOST.spec.name),))
 
 
-def find_engine(configured: str | None = None, environ: Mapping[str, str] | None = None) -> FoundEngine:
+def find_engine(
+    configured: str | None = None, environ: Mapping[str, str] | None = None, pinned: Path | None = None
+) -> FoundEngine:
     """The first engine that serves a tiny model, looked for as `located` says; else the first one's problem.
 
     Never raises for what an engine does. Takes some tenths of a second, and a loop of its own: call it before trio
     runs, or in a thread.
     """
     first_problem: FoundEngine | None = None
-    for found in located(configured, environ):
-        tried = trio.run(try_engine, found) if found.info.ok else found
+    for found in located(configured, environ, pinned):
+        tried = tried_engine(found)
         if tried.info.ok:
             return tried
         first_problem = first_problem or tried
     return first_problem or nothing(HOW_TO_GET_ONE)
+
+
+def tried_engine(found: FoundEngine) -> FoundEngine:
+    """The same engine, or why it is none or does not run here. With a loop of its own."""
+    return trio.run(try_engine, found) if found.info.ok else found
 
 
 async def try_engine(found: FoundEngine) -> FoundEngine:

