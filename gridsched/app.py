@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
 
-from gridsched.api.app import Front
+from gridsched.api.app import LAST_WORDS_SECONDS, Front
+from gridsched.api.authority import Authority
 from gridsched.api.listen import CannotListen, PortTaken, listen, room_for_connections
 from gridsched.api.plans import Planner
 from gridsched.api.problems import RequestError
@@ -40,9 +42,12 @@ from gridsched.library.sources import read_library, with_problems
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
 from gridsched.runtime.advice import Adviser
-from gridsched.runtime.heartbeat import HeartbeatFile, Listener
+from gridsched.runtime.heartbeat import Beat, HeartbeatFile, Listener
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.runtime.tape import Recorder
+from gridsched.service.notify import Manager
+from gridsched.service.words import summary
+from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.document import Loc, dotted
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
@@ -94,8 +99,8 @@ class SystemClock:
 class Machine:
     """What was found: the parts of a server, sentences about the choices made, who is told the port and each heartbeat.
 
-    `problems` are of the configuration: there can be a server, but it cannot do all that it was told. `holder` is a
-    server that has the data directory already, which only `check` goes on beside.
+    `data_dir` is where those look. `problems` are of the configuration: there can be a server, but it cannot do all
+    that it was told. `holder` is a server that has the data directory already, which only `check` goes on beside.
     """
 
     parts: Parts
@@ -103,7 +108,8 @@ class Machine:
     problems: tuple[str, ...] = ()
     holder: Holder | None = None
     say_port: Callable[[int], None] = lambda port: None  # noqa: ARG005 - a simulated machine tells nobody
-    beat: Listener | None = None
+    beat: Listener = lambda beat: None  # noqa: ARG005 - the same
+    data_dir: Path | None = None
 
 
 def read_settings(
@@ -194,7 +200,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
     parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock(), found.host)
-    return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir))
+    return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir), data_dir.path)
 
 
 def told_in(data_dir: DataDir) -> tuple[Callable[[int], None], Listener]:
@@ -324,37 +330,52 @@ def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:
         raise StartError(f"--record {path}: {error.strerror}") from None
 
 
+def authority_in(data_dir: Path | None, say: Say) -> Authority:
+    """Who may change the server: whoever can read the admin token, which is made where there is none."""
+    if data_dir is None:
+        return Authority()
+    try:
+        return Authority(make_admin_token(data_dir))
+    except OSError as error:
+        say(f"no admin token can be kept in {data_dir}: {error.strerror}; drain and restart are refused")
+        return Authority()
+
+
 def serve(
-    parts: Parts,
+    found: Machine,
     settings: Settings,
     listener: socket.socket,
+    authority: Authority,
     ready: Callable[[], None],
+    manager: Manager,
     recorder: Recorder | None = None,
-    beat: Listener | None = None,
 ) -> int:
     """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
-    somebody asks it to end with another exit code, which is returned. `beat` is told every heartbeat. Raises Broken
-    when the scheduler finds that it has a bug; every process has been ended by then."""
+    somebody asks it to end with another exit code, which is returned. `ready` is called when it takes requests. Raises
+    Broken when the scheduler finds that it has a bug; every process has been ended by then."""
+    parts = found.parts
     metrics = Metrics(parts.engine.info())
-    limits = Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
+
+    def beat(each: Beat) -> None:
+        found.beat(each)
+        manager.beat()
+        if manager.listens:
+            manager.status(summary(runtime.snapshot()))
+
     runtime = Runtime(
-        parts, settings.policy(), limits=limits, sink=metrics.saw, timed=metrics.decided, recorder=recorder, beat=beat
+        parts,
+        settings.policy(),
+        limits=limits_of(settings),
+        sink=metrics.saw,
+        timed=metrics.decided,
+        recorder=recorder,
+        beat=beat,
     )
     metrics.watch(runtime.snapshot, parts.catalog)
-    front = Front(
-        listener,
-        FrontSettings(
-            host=settings.server.host,
-            max_body_bytes=settings.server.max_body_bytes,
-            embedding_chunk=settings.scheduler.embedding_chunk,
-            stall_seconds=settings.scheduler.stall_limit_seconds,
-            most_connections=room_for_connections(),
-        ),
-        metrics,
-    )
+    front = Front(listener, figures_of(settings), metrics, authority)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        return trio.run(_serve, runtime, front, ready)
+        return trio.run(_serve, runtime, front, ready, partial(manager.stopping, longest_end_seconds(settings)))
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
 
@@ -368,12 +389,44 @@ def _told(bugs: BaseExceptionGroup[CoreError]) -> Iterator[str]:
             yield str(bug)
 
 
-async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None]) -> int:
+def limits_of(settings: Settings) -> Limits:
+    """How long the server's end may take."""
+    return Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
+
+
+def figures_of(settings: Settings) -> FrontSettings:
+    """The figures of the front."""
+    return FrontSettings(
+        host=settings.server.host,
+        max_body_bytes=settings.server.max_body_bytes,
+        embedding_chunk=settings.scheduler.embedding_chunk,
+        stall_seconds=settings.scheduler.stall_limit_seconds,
+        most_connections=room_for_connections(),
+    )
+
+
+def longest_end_seconds(settings: Settings) -> float:
+    """From the word to end until the process has: running answers, their last words, the engines."""
+    limits = limits_of(settings)
+    return limits.drain_seconds + FrontSettings().graceful_seconds + LAST_WORDS_SECONDS + limits.stop_seconds
+
+
+async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None], ending: Callable[[], None]) -> int:
+    """`ready` is called when the first reading of the devices is in, `ending` when the end begins."""
     exit_code = 0
+
+    async def opened(runtime: Runtime, stop: trio.Event) -> None:
+        ready()
+        await front(runtime, stop)
+
+    async def tell_the_end() -> None:
+        await runtime.told_to_end()
+        ending()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_signals, runtime, nursery.cancel_scope)
-        ready()
-        exit_code = await runtime.serve(front)
+        nursery.start_soon(tell_the_end)
+        exit_code = await runtime.serve(opened)
         nursery.cancel_scope.cancel()
     return exit_code
 

@@ -1,4 +1,4 @@
-"""Everything beside the data plane: health, metrics, status, the decision log. A Quart application on trio.
+"""Everything beside the data plane: health, metrics, status, the decision log, the server's end. Quart on trio.
 
 Owns these routes and the shape of their errors. Must never be on the path of an inference request.
 """
@@ -43,6 +43,10 @@ LONGEST_BODY_BYTES = 64 * 1024
 """No route here takes a body yet; whoever calls this application reads one of this length, and refuses a longer one."""
 
 
+RESTART = 75
+"""The contract's exit code: whoever runs the server is asked to start it again."""
+
+
 class Connection(TrioASGIHTTPConnection):
     """quart-trio's, with hypercorn's idle timer kept alive.
 
@@ -78,6 +82,7 @@ def build(house: House) -> QuartTrio:
     _add_errors(app, house)
     _add_routes(app, house)
     _add_model_routes(app, house)
+    _add_admin_routes(app, house)
     return app
 
 
@@ -144,10 +149,36 @@ def _add_model_routes(app: QuartTrio, house: House) -> None:
         return _json(await planner.plan(name, request.args.get("ctx")))
 
 
+def _add_admin_routes(app: QuartTrio, house: House) -> None:
+    runtime = house.runtime
+
+    def accept(**said: object) -> Response:
+        return _json({"draining": True, "in_flight": runtime.desk.open_tickets, **said}, 202)
+
+    @app.post("/api/drain")
+    async def post_drain() -> Response:
+        if problem := house.authority.refuse_admin(_headers()):
+            return _problem(problem)
+        runtime.begin_drain()
+        return accept()
+
+    @app.post("/api/restart")
+    async def post_restart() -> Response:
+        if problem := house.authority.refuse_admin(_headers()):
+            return _problem(problem)
+        runtime.end(RESTART)
+        return accept(exit_code=RESTART)
+
+
+def _headers() -> dict[bytes, bytes]:
+    """Those of the request, as they came."""
+    return joined(cast("HTTPScope", request.scope)["headers"])
+
+
 def _add_errors(app: QuartTrio, house: House) -> None:
     @app.before_request
     async def refuse_foreign() -> Response | None:
-        problem = foreign(joined(cast("HTTPScope", request.scope)["headers"]), house.settings.host)
+        problem = foreign(_headers(), house.settings.host)
         return _problem(problem) if problem is not None else None
 
     @app.errorhandler(RequestError)

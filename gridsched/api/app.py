@@ -17,6 +17,7 @@ from quart_trio import QuartTrio
 
 from gridsched.api import admin
 from gridsched.api.asgi import AsgiExchange, DataPlane, read_body
+from gridsched.api.authority import Authority
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import send_problem
 from gridsched.api.observe import Observer
@@ -34,14 +35,17 @@ LAST_WORDS_SECONDS = 1.0
 class Front:
     """Serves clients on `listener`, which it takes over, until it is told to stop. One object serves once."""
 
-    def __init__(self, listener: socket.socket, settings: FrontSettings, observer: Observer) -> None:
+    def __init__(
+        self, listener: socket.socket, settings: FrontSettings, observer: Observer, authority: Authority
+    ) -> None:
         self._listener = listener
         self._settings = settings
         self._observer = observer
+        self._authority = authority
 
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
-        house = House(runtime, self._settings, self._observer, stop)
+        house = House(runtime, self._settings, self._observer, self._authority, stop)
         app = ASGIWrapper(Dispatch(DataPlane(house), admin.build(house), self._settings.upload_stall_seconds))
         config, context = self._config(), WorkerContext(None)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import trio
 
+from gridsched.api.authority import Authority
 from gridsched.api.exchange import Exchange
 from gridsched.api.observe import Observer
 from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
@@ -29,11 +30,12 @@ TAKEN_AWAY = Outcome(OutcomeKind.ABORTED, status=0, answered=False)
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What handlers need of the server. `stop` is set when the front ends."""
+    """What handlers need of the server. `stop` is set when the front ends; `authority` knows who may do what."""
 
     runtime: Runtime
     settings: FrontSettings
     observer: Observer
+    authority: Authority
     stop: trio.Event
 
     def way(self) -> Way:

@@ -1,6 +1,6 @@
 """`gridsched`: parses the command line and hands over to the command's own module. Owns the exit codes.
 
-    0 done · 1 failed · 2 configuration · 3 port taken · 4 data directory in use · 130 interrupted
+    0 done · 1 failed · 2 configuration · 3 port taken · 4 data directory in use · 75 start it again · 130 interrupted
 
 Each command is a module with `add_arguments(parser)` and `main(args) -> int`; it is imported only when it is asked for,
 so that `gridsched events` does not pay for the server.

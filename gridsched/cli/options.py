@@ -58,7 +58,13 @@ def machine(args: argparse.Namespace, settings: Settings, *, or_visit: bool = Fa
     with take_data_dir(args.data_dir, os.environ, or_visit=or_visit) as data_dir:
         if args.sim:
             say_port, beat = told_in(data_dir)
-            yield replace(simulated_machine(settings), holder=data_dir.holder, say_port=say_port, beat=beat)
+            yield replace(
+                simulated_machine(settings),
+                holder=data_dir.holder,
+                say_port=say_port,
+                beat=beat,
+                data_dir=data_dir.path,
+            )
         else:
             yield find_machine(settings, data_dir, say, os.environ, _home())
 

@@ -2,10 +2,10 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from gridsched import __version__, app
 from gridsched.cli import table
@@ -13,6 +13,7 @@ from gridsched.cli.options import a_path, add_machine_arguments, machine, refuse
 from gridsched.cli.streams import tell
 from gridsched.library.names import printable
 from gridsched.runtime.tape import Recorder
+from gridsched.service.notify import Manager
 from gridsched.settings.schema import Settings
 
 BROKEN = 1
@@ -33,24 +34,34 @@ def main(args: argparse.Namespace) -> int:
     """Serve. 0 when told to stop, or the code that it was asked to end with; 1 at a bug of the scheduler's, else the
     code of what is in the way."""
     logging.basicConfig(format="gridsched: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    try:
-        settings, source = settings_of(args)
-        with app.open_port(settings) as listener, machine(args, settings) as found, recording(args, settings) as tape:
-            tell(f"gridsched {__version__}")
-            for row in table.rows(found, source):
-                tell(row)
-            for problem in table.unservable(found):
-                tell(f"problem    {printable(problem)}")
-            host, port = listener.getsockname()[:2]
-            where = f"[{host}]" if ":" in host else host
-            found.say_port(port)
-            ready = partial(tell, f"listening  http://{where}:{port}")
-            return app.serve(found.parts, settings, listener, ready, tape, found.beat)
-    except app.StartError as error:
-        return refuse(error)
-    except app.Broken as bug:
-        say(f"the scheduler has met a bug and ends, its processes with it:\n{bug}")
-        return BROKEN
+    with Manager.taken_from(os.environ) as manager:
+        try:
+            return _serve(args, manager)
+        except app.StartError as error:
+            manager.status(str(error))
+            return refuse(error)
+        except app.Broken as bug:
+            say(f"the scheduler has met a bug and ends, its processes with it:\n{bug}")
+            return BROKEN
+
+
+def _serve(args: argparse.Namespace, manager: Manager) -> int:
+    settings, source = settings_of(args)
+    with app.open_port(settings) as listener, machine(args, settings) as found, recording(args, settings) as tape:
+        tell(f"gridsched {__version__}")
+        for row in table.rows(found, source):
+            tell(row)
+        for problem in table.unservable(found):
+            tell(f"problem    {printable(problem)}")
+        host, port = listener.getsockname()[:2]
+        where = f"[{host}]" if ":" in host else host
+        found.say_port(port)
+
+        def ready() -> None:
+            tell(f"listening  http://{where}:{port}")
+            manager.ready()
+
+        return app.serve(found, settings, listener, app.authority_in(found.data_dir, say), ready, manager, tape)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -38,7 +37,6 @@ from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.logs import RotatedLog
 from gridsched.engine.ready import Expected, NotReady, wait_ready
-from gridsched.engine.roster import Roster
 from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post, Vet
 from gridsched.vram.flags import FlagError, parse_flags
 
@@ -67,8 +65,8 @@ class _Life:
 class LlamaEngine:
     """Implements `ports.Engine` with llama-server processes.
 
-    `run_dir` is for sockets, lies in the data directory, belongs to this server alone and is made private (0700);
-    `log_dir` holds one rotated log for each model. `devices` are those that a footprint may name.
+    `run_dir` is for sockets, belongs to this server alone and is made private (0700); `log_dir` holds one rotated log
+    for each model. `devices` are those that a footprint may name.
     """
 
     def __init__(
@@ -99,7 +97,6 @@ class LlamaEngine:
         for left in run_dir.glob(f"{TAG}*.sock"):  # a server that was killed; its processes ended with it
             left.unlink(missing_ok=True)
         log_dir.mkdir(parents=True, exist_ok=True)
-        self._roster = Roster(run_dir)
 
     def info(self) -> EngineInfo:
         """What was found at start."""
@@ -260,10 +257,8 @@ class LlamaEngine:
     async def _spawn(self, launch: Launch, spawn: Spawn) -> Child:
         devices = devices_of(launch.option, self._devices)
         argv = build_argv(self._build, launch, devices, spawn)
-        env = {**build_env(os.environ, self._found.env, launch, devices), **self._roster.environment(spawn.tag)}
-        return await Child.spawn(
-            argv, env, self._log(launch.model), partial(self._roster.enter, launch.model, spawn.tag)
-        )
+        env = build_env(os.environ, self._found.env, launch, devices)
+        return await Child.spawn(argv, env, self._log(launch.model))
 
     def _expected(self, launch: Launch, tag: str, socket: Path) -> Expected:
         carried = tag if "--tags" in self._build.known_flags else ""

@@ -158,6 +158,10 @@ class Runtime:
         self._exit_code = exit_code
         self._stop.set()
 
+    async def told_to_end(self) -> None:
+        """Return when `end` has been called."""
+        await self._stop.wait()
+
     async def serve(self, front: Front) -> int:
         """Run until `end` is called, then drain and end everything: the exit code. A second way out is cancellation: at
         once."""
@@ -173,7 +177,7 @@ class Runtime:
                 self._start_inner(inner)
                 async with trio.open_nursery() as fronts:
                     fronts.start_soon(front, self, front_stop)
-                    await self._stop.wait()
+                    await self.told_to_end()
                     self.log.close()
                     await self.drain()
                     front_stop.set()

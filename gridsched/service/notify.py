@@ -48,6 +48,11 @@ class Manager:
         if self._socket is not None:
             self._socket.close()
 
+    @property
+    def listens(self) -> bool:
+        """Whether there is somebody to tell."""
+        return self._socket is not None
+
     def ready(self) -> None:
         """The server takes requests, for the first time or again after `reloading`."""
         self._tell({"READY": "1"})

@@ -8,7 +8,7 @@ from gridsched.core.snapshot import Snapshot
 LOADED = frozenset((InstanceState.READY, InstanceState.DRAINING))
 
 
-def sentence(snapshot: Snapshot) -> str:
+def summary(snapshot: Snapshot) -> str:
     """What is loaded, who runs and waits; before that what is wrong, because a long sentence is cut."""
     return "; ".join((*_wrong(snapshot), _loaded(snapshot), _busy(snapshot)))
 

@@ -11,7 +11,7 @@ from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, Snapshot
 from gridsched.service.notify import LONGEST_STATUS, TAKEN, Manager
-from gridsched.service.words import sentence
+from gridsched.service.words import summary
 from tests.service.manager import Ear, listening
 
 DEVICE = DeviceView(DeviceName("gpu0"), 1, 0, 0, 0, 0, 0, 0, interactive_mode=False, pressure=False)
@@ -90,11 +90,11 @@ def test_what_could_not_be_said_goes_with_the_next_word(tmp_path: Path) -> None:
 
 def test_the_sentence_says_what_is_wrong_first() -> None:
     """Then what is loaded and who runs and waits; one that is too long is cut."""
-    assert sentence(IDLE) == "no model is loaded; no requests run, none wait"
+    assert summary(IDLE) == "no model is loaded; no requests run, none wait"
     lost = replace(DEVICE, lost_since_seconds=1.0, lost_why="the driver has lost it")
     ill = replace(IDLE, devices=(lost,), failed={ModelName(name): (1.0, "") for name in "ba"}, draining=True)
     busy = replace(ill, running={**NOBODY, JobClass.BATCH: 1}, queue_lengths={**NOBODY, JobClass.INTERACTIVE: 1})
-    assert sentence(busy) == (
+    assert summary(busy) == (
         "gpu0 is lost: the driver has lost it; failed: a, b; no new request is taken; no model is loaded; "
         "1 request runs, 1 waits"
     )

@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.app import Front
+from gridsched.api.authority import Authority
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.core.policy import Policy
@@ -26,6 +27,8 @@ from sim import SimWorld, build
 from tests.support.fakes import ScriptedUpstream, StandingClock
 
 Head = dict[str, str]
+
+ADMIN_WORD = "the admin token of every server in a test"
 
 
 @dataclass
@@ -188,7 +191,7 @@ async def serving(
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     ended = trio.Event()
-    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics)
+    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, Authority(ADMIN_WORD))
 
     async def serve() -> None:
         await runtime.serve(front)

@@ -1,0 +1,47 @@
+"""The local admin token: a file that only the server's user can read, and that commands on the same machine use (H6).
+
+Must never say the token anywhere else. One that others could have read is no secret any more: another takes its place.
+"""
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+FILE = "admin.token"
+SECRET_BYTES = 32
+SHORTEST, LONGEST = 32, 1024
+"""Characters. A person may write a token of their own; a shorter one could be guessed."""
+
+
+def make_admin_token(data_dir: Path) -> str:
+    """The token of a data directory that this process owns; a new one where there is none. Raises OSError."""
+    if token := read_admin_token(data_dir):
+        return token
+    token = secrets.token_hex(SECRET_BYTES)
+    path = data_dir / FILE
+    fresh = path.with_name(f"{FILE}.new")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+    fresh.replace(path)
+    return token
+
+
+def read_admin_token(data_dir: Path) -> str | None:
+    """The token of a data directory; None where there is none that is a secret of this user's alone."""
+    try:
+        # Not waited for: a pipe may be in its place.
+        descriptor = os.open(data_dir / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            return None
+        said = file.read(LONGEST + 2)
+    token = said.decode("ascii", "replace").strip()
+    return token if SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable() else None
