@@ -39,12 +39,15 @@ _LAYERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What of an engine decides about its command line. `card_names` are its own names for the cards it can use."""
+    """What of an engine decides about its command line. `card_names` are its own names for the cards it can use,
+    `file_flags` take paths; those that are relative begin at `folder`, wherever the process stands."""
 
     path: Path
     known_flags: frozenset[str]
     card_names: Mapping[DeviceName, str]
     log_level: str = ""
+    file_flags: frozenset[str] = frozenset()
+    folder: Path = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
     Flags that came late to the engine are passed where its own help has them. The rung's flags, then the person's, come
     last: the engine takes the last of a kind.
     """
-    argv = [str(build.path), "--model", str(launch.path), "--host", str(spawn.socket)]
+    argv = [str(build.path), "--model", str(build.folder / launch.path), "--host", str(spawn.socket)]
     argv += ["--alias", launch.model.replace(",", "_"), "--parallel", str(launch.option.parallel)]
     argv += ["--ctx-size", str(launch.option.ctx_size), *_placement(launch.option, devices, build.card_names)]
     optional = {
@@ -89,15 +92,20 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
     if Capability.RERANK in launch.capabilities:
         argv.append("--reranking")
     if launch.mmproj is not None:
-        argv += ["--mmproj", str(launch.mmproj)]
-    return (*argv, *launch.option.flags, *_fixed(spelled(launch.flags)))
+        argv += ["--mmproj", str(build.folder / launch.mmproj)]
+    return (*argv, *launch.option.flags, *_fixed(build, spelled(launch.flags)))
 
 
-def _fixed(flags: tuple[str, ...]) -> Iterator[str]:
-    """A person's flags with automatic layers as the number that they were planned as."""
+def _fixed(build: Build, flags: tuple[str, ...]) -> Iterator[str]:
+    """A person's flags with automatic layers as the number that they were planned as, and with whole paths."""
     for before, word in zip(("", *flags), flags, strict=False):
-        automatic = long_name(before) in _LAYERS and (word in ("auto", "all") or word.startswith("-"))
-        yield str(ALL_LAYERS) if automatic else word
+        name = long_name(before)
+        if name in _LAYERS and (word in ("auto", "all") or word.startswith("-")):
+            yield str(ALL_LAYERS)
+        elif name in build.file_flags and long_name(word) not in build.known_flags:
+            yield ",".join(str(build.folder / path) if path else "" for path in word.split(","))
+        else:
+            yield word
 
 
 def clean_env(base: Mapping[str, str]) -> dict[str, str]:

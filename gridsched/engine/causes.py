@@ -22,7 +22,7 @@ _PHRASES: tuple[tuple[FailureCause, tuple[str, ...]], ...] = (
             r"allocate (CPU|\S*_Host)\S* buffer",
             r"std::bad_alloc",
             r"mmap failed: Cannot allocate memory",
-            r"insufficient memory \(attempted to allocate",
+            r"insufficient memory \(attempted to allocate|[Cc]annot allocate memory|ErrorOutOfHostMemory",
         ),
     ),
     (
@@ -30,14 +30,22 @@ _PHRASES: tuple[tuple[FailureCause, tuple[str, ...]], ...] = (
         (
             r"(cuda|hip|musa)Malloc failed: out of memory",
             r"(CUDA|ROCm) error: out of memory",
-            r"ErrorOutOf(Device|Host)Memory",
+            r"ErrorOutOfDeviceMemory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
             r"Device memory allocation of size",
             r"unable to allocate \S+ buffer",
             r"failed to allocate (\S+ buffer of size|compute (pp |tg )?buffers|buffer for (kv|rs) cache)",
         ),
     ),
     (FailureCause.UNKNOWN_ARCHITECTURE, (r"unknown model architecture", r"unknown pre-tokenizer type")),
-    (FailureCause.MISSING_FILE, (r"failed to open.*(No such file|Permission denied)", r"^cannot execute")),
+    (
+        FailureCause.MISSING_FILE,
+        (
+            r"failed to open.*(No such file|Permission denied|Input/output error)",
+            r"^cannot execute|error while loading shared libraries",
+        ),
+    ),
+    # Which devices a process takes is ours to say, and was asked of the engine: one that it knows no more has failed.
+    (FailureCause.DRIVER_FAULT, (r'argument "(--device|-dev)": invalid device',)),
     (
         FailureCause.DAMAGED_FILE,
         (
@@ -59,10 +67,12 @@ _PHRASES: tuple[tuple[FailureCause, tuple[str, ...]], ...] = (
     (
         FailureCause.DRIVER_FAULT,
         (
-            r"(CUDA|ROCm) error|failed to initialize (CUDA|ROCm)|DeviceLost",
-            r"no CUDA-capable device|driver version is insufficient",
+            r"(CUDA|ROCm|MUSA) error|failed to initialize (CUDA|ROCm|MUSA)|DeviceLost",
+            r"no CUDA-capable device|driver version is insufficient|[Dd]river/library version mismatch",
+            r"ErrorIncompatibleDriver|ErrorInitializationFailed",
         ),
     ),
+    (FailureCause.CRASHED, (r"GGML_ASSERT|GGML_ABORT|ggml_abort|terminate called|^\s*what\(\):|fatal error",)),
 )
 _TABLE = tuple((cause, re.compile("|".join(phrases))) for cause, phrases in _PHRASES)
 
@@ -74,18 +84,16 @@ _SENTENCES = {
     FailureCause.DAMAGED_FILE: "the model file is damaged or incomplete; fetch it again",
     FailureCause.BAD_FLAGS: "the engine refused its flags",
     FailureCause.DRIVER_FAULT: "the graphics driver failed",
+    FailureCause.CRASHED: "the engine gave up",
 }
 # Signals that say by themselves what happened; the log can only tell what came before.
 _STOPPED = (FailureCause.KILLED, "the engine was told to stop by somebody else")
 _TELLING_SIGNALS = {
     signal.SIGILL: (
         FailureCause.CRASHED,
-        "the engine uses an instruction that this processor does not have; it was built for another",
+        "the engine, built for another one, used an instruction that this processor does not have",
     ),
-    signal.SIGKILL: (
-        FailureCause.KILLED,
-        "somebody else killed the engine; the system does so when memory runs out",
-    ),
+    signal.SIGKILL: (FailureCause.KILLED, "somebody else killed the engine"),
     signal.SIGTERM: _STOPPED,
     signal.SIGINT: _STOPPED,
     signal.SIGHUP: _STOPPED,
@@ -119,14 +127,22 @@ def _message_of(body: bytes) -> str:
     return said if isinstance(said, str) else ""
 
 
-def failure_of(returncode: int, tail: Sequence[str]) -> Failure:
-    """What a process that nobody had told to stop died of. `returncode` is negative for a signal."""
+def failure_of(returncode: int, tail: Sequence[str], moment: str = "", *, oom_killed: bool | None = None) -> Failure:
+    """What a process that nobody had told to stop died of. `returncode` is negative for a signal, `moment` says when
+    ("while it loaded"), `oom_killed` whether the kernel killed it for want of memory, where that is known."""
     lines = meaningful(tail)
     if -returncode not in _TELLING_SIGNALS and (found := _find(lines)):
         cause, line = found
         return Failure(cause, f"{_SENTENCES[cause]}: {line.strip()}", lines)
+    when = f" {moment}" if moment else ""
+    if returncode == -signal.SIGKILL and oom_killed:
+        return Failure(FailureCause.HOST_OOM, f"the kernel killed the engine{when}, because memory ran out", lines)
     cause, sentence = _by_status(returncode)
-    return Failure(cause, sentence, lines)
+    if returncode == -signal.SIGKILL and oom_killed is None:
+        rest = "; the kernel does so when memory runs out"
+    else:
+        rest = f"; its last line: {lines[-1].strip()}" if lines and -returncode not in _TELLING_SIGNALS else ""
+    return Failure(cause, f"{sentence}{when}{rest}", lines)
 
 
 def cause_in(tail: Sequence[str]) -> FailureCause | None:

@@ -42,6 +42,9 @@ CATCH_UP_SECONDS = 0.001
 
 LONGEST_CATCH_UP_SECONDS = 1.0
 
+HOME = "/"
+"""Where processes stand: nobody can take it away from them, and they keep no folder from being removed."""
+
 CANNOT_EXECUTE = frozenset((126, 127))
 PARENT_WAS_GONE = 125
 
@@ -113,6 +116,7 @@ class Child:
                 stdout=write_fd,
                 stderr=write_fd,
                 env=dict(env),
+                cwd=HOME,
                 process_group=0,
             )
 

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -164,9 +165,10 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
     """Run it for its version, its flags and its devices."""
     env = {**clean_env(environ), **candidate.env}
     try:
-        version = _run(candidate.path, "--version", env)
-        help_text = _run(candidate.path, "--help", env)
-        listed = _run(candidate.path, "--list-devices", env)
+        path = candidate.path.absolute()  # it is started elsewhere
+        version = _run(path, "--version", env)
+        help_text = _run(path, "--help", env)
+        listed = _run(path, "--list-devices", env)
     except (OSError, subprocess.SubprocessError) as error:
         return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
     options = read_options(help_text)
@@ -174,23 +176,30 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
     devices = _devices(listed)
     backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
-    info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(candidate.path))
+    info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(path))
     trouble = _CARD_TROUBLE.search(listed)
     said = trouble.group(1).strip() if trouble else ""
     return FoundEngine(info, candidate.env, options, devices, level_in(help_text), said)
 
 
 def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
-    done = subprocess.run(  # noqa: S603 - the program that this server is there to run
-        [path, flag],
+    """What it prints, and what it starts prints. Whatever of its group is left when it has been asked is ended."""
+    with subprocess.Popen(  # noqa: S603 - the program that this server is there to run
+        (path, flag),
         env=dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=ASK_TIMEOUT_SECONDS,
-        check=True,
-    )
-    return done.stdout.decode("utf-8", "replace")
+        process_group=0,
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=ASK_TIMEOUT_SECONDS)
+        finally:
+            if process.returncode is None:  # not reaped: the number is its own, and its group's
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, path, printed)
+    return printed.decode("utf-8", "replace")
 
 
 def _version(text: str) -> str:

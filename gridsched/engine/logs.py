@@ -2,25 +2,35 @@
 
 A plain thread for each process does all of it, so that neither a slow disk nor a flood of output can hold up the loop,
 and a process can never block because nobody reads (its pipe holds 64 KiB). Must never parse lines for meaning: ready is
-what the engine answers, not what it prints. Lines that `accounting` is interested in are set aside for it.
+what the engine answers, not what it prints. Lines that `accounting` is interested in are set aside for it; secrets are
+hidden before anything is kept.
 """
 
 import contextlib
 import fcntl
+import hashlib
 import os
+import re
 import select
 import struct
 import termios
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from gridsched.engine.accounting import MOST_LINES, is_of_interest
+from gridsched.engine.redact import redacted
 
 MAX_LINE_BYTES = 8 * 1024
 TAIL_LINES = 100
 TAIL_LINE_CHARS = 2_000
 READ_BYTES = 64 * 1024
+LONGEST_NAME = 180  # of a file, in characters; what is added to it has to go into 255 bytes too
+REFILL_BYTES_A_SECOND = 1024 * 1024
+"""What a log may grow by for good; a whole set of files may come at once. More only writes over what is new."""
+
 DRAIN_READS = 64  # after the exit: at most 4 MiB more; a grandchild may hold the pipe open and print for ever
 
 
@@ -49,32 +59,81 @@ def _cut(line: bytes) -> list[bytes]:
     return [line[start : start + MAX_LINE_BYTES] for start in range(0, len(line), MAX_LINE_BYTES)]
 
 
+def file_name(name: str) -> str:
+    """The log file of a name: the name itself where a file may be called so; else, so that no two names share a file,
+    with a mark of what it was."""
+    plain = re.sub(r"[^\w.@+-]", "_", name, flags=re.ASCII).lstrip(".")[:LONGEST_NAME]
+    mark = (
+        "" if plain == name != "" else "-" + hashlib.blake2s(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    )
+    return f"{plain}{mark}.log"
+
+
 class RotatedLog:
     """A log file with a limit: at `max_bytes` it becomes `.1`, `.1` becomes `.2`, and the one after `keep` is dropped.
 
     It is opened for each block and closed again: no descriptor is held for a model that is not loaded, several
     processes of one model may write in turn, and a file removed by a person simply begins anew. A disk that
-    refuses does not hurt the process: the block is lost from the file and counted.
+    refuses does not hurt the process: the block is lost from the file and counted. So are the lines of a flood beyond
+    what the files can hold (M3); the file says how many, where they are missing.
     """
 
-    def __init__(self, path: Path, max_bytes: int = 4 * 1024 * 1024, keep: int = 3) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int = 4 * 1024 * 1024,
+        keep: int = 3,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = path
         self.lost_blocks = 0
+        self.dropped_lines = 0
         self._max_bytes = max_bytes
         self._keep = keep
+        self._clock = clock
+        self._allowed = self._most_bytes = float(max_bytes * (keep + 1))
+        self._allowed_at = clock()
+        self._unsaid = 0
         self._lock = threading.Lock()
 
     def append(self, block: str) -> None:
         """Write a block of whole lines; rotate afterwards if the limit is reached."""
         with self._lock:
-            try:
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(block)
-                    size = file.tell()
-                if size >= self._max_bytes:
-                    self._rotate()
-            except OSError:
-                self.lost_blocks += 1
+            if not self._may(len(block)):
+                lines = block.count("\n")
+                self.dropped_lines += lines
+                self._unsaid += lines
+                return
+            self._write(self._gap() + block)
+
+    def end(self) -> None:
+        """Nothing more is coming for now: say what is missing."""
+        with self._lock:
+            if self._unsaid:
+                self._write(self._gap())
+
+    def _may(self, size: int) -> bool:
+        now = self._clock()
+        refilled = self._allowed + (now - self._allowed_at) * REFILL_BYTES_A_SECOND
+        self._allowed, self._allowed_at = min(self._most_bytes, refilled), now
+        if self._allowed < size:
+            return False
+        self._allowed -= size
+        return True
+
+    def _gap(self) -> str:
+        lines, self._unsaid = self._unsaid, 0
+        return f"[gridsched: {lines} lines are missing here; they came faster than they are kept]\n" if lines else ""
+
+    def _write(self, text: str) -> None:
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                size = file.tell()
+            if size >= self._max_bytes:
+                self._rotate()
+        except OSError:
+            self.lost_blocks += 1
 
     def _rotate(self) -> None:
         for number in range(self._keep - 1, 0, -1):
@@ -140,6 +199,7 @@ class OutputReader:
             if not self._read():
                 break
         self._keep(self._splitter.end())
+        self._log.end()
         os.close(self._pipe_fd)
 
     def _read(self) -> bytes | None:
@@ -157,7 +217,7 @@ class OutputReader:
     def _keep(self, lines: list[bytes]) -> None:
         if not lines:
             return
-        text = b"\n".join(lines).decode("utf-8", "replace").replace("\r", "")
+        text = redacted(b"\n".join(lines).decode("utf-8", "replace").replace("\r", ""))
         self._tail.extend(line[:TAIL_LINE_CHARS] for line in text.rsplit("\n", TAIL_LINES)[-TAIL_LINES:])
         if len(self._accounts) < MOST_LINES and is_of_interest(text):
             self._accounts += filter(is_of_interest, text.split("\n"))

@@ -15,6 +15,7 @@ _TEXT_COLUMN = 40  # where the help's explanations begin; names that reach so fa
 _NAME = re.compile(r"(--?[A-Za-z][\w.-]*)(,\s*|\s+|$)")
 _ALLOWED = re.compile(r"allowed values: ([\w, ]+?)\s*(?:\(|$)")
 _ENVIRONMENT = re.compile(r"\(env: (\w+)\)")
+_FILE = re.compile(r"\b(FNAME|FILE|PATH)\b|_FILE\b")
 _REMOVED = re.compile(r"the argument has been removed\.?\s*(.*?)\s*(?:\(env|$)")
 _WORD = re.compile(r"[a-z0-9][\w+-]*", re.ASCII)
 LEAST_LISTED = 3  # words with commas between them, in place of a value's name, are the words that it may be
@@ -23,13 +24,15 @@ LEAST_LISTED = 3  # words with commas between them, in place of a value's name, 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One flag of an engine. `values` counts the words that follow it; `words` are all that may stand there, if the
-    help says so, and `several` of them with commas between. `removed` is what the help says of a flag that is no more.
+    help says so, and `several` of them with commas between; `file` says that they are paths. `removed` is what the help
+    says of a flag that is no more.
     """
 
     names: tuple[str, ...]
     values: int = 0
     words: tuple[str, ...] = ()
     several: bool = False
+    file: bool = False
     environment: str | None = None
     removed: str | None = None
 
@@ -78,6 +81,7 @@ def _option(lines: list[str]) -> Option:
         values=0 if not hint else 2 if re.fullmatch(r"[A-Z]+ [A-Z]+", hint) else 1,
         words=words,
         several=several,
+        file=_FILE.search(hint) is not None,
         environment=environment.group(1) if environment else None,
         removed=removed.group(1) if removed else None,
     )

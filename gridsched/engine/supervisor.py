@@ -6,7 +6,6 @@ to evict, is the scheduler's.
 """
 
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -35,7 +34,7 @@ from gridsched.engine.cards import match
 from gridsched.engine.causes import cause_in, failure_of, meaningful
 from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
-from gridsched.engine.logs import RotatedLog
+from gridsched.engine.logs import RotatedLog, file_name
 from gridsched.engine.ready import Expected, NotReady, wait_ready
 from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post, Vet
 from gridsched.vram.flags import FlagError, parse_flags
@@ -82,7 +81,9 @@ class LlamaEngine:
         self._found = found
         self._devices = {device.spec.name: device for device in devices}
         names = match(self._devices.values(), found.devices).names
-        self._build = Build(Path(found.info.path), frozenset(found.options), names, found.log_level)
+        files = frozenset(name for name, option in found.options.items() if option.file)
+        known = frozenset(found.options)
+        self._build = Build(Path(found.info.path), known, names, found.log_level, files, _here())
         self._run_dir = run_dir
         self._log_dir = log_dir
         self._startup_timeout_seconds = startup_timeout_seconds
@@ -275,11 +276,18 @@ class LlamaEngine:
 
     def _log(self, model: ModelName) -> RotatedLog:
         if model not in self._logs:
-            name = re.sub(r"[^\w.@+-]", "_", model).lstrip(".") or "model"
-            self._logs[model] = RotatedLog(self._log_dir / f"{name}.log")
+            self._logs[model] = RotatedLog(self._log_dir / file_name(model))
         return self._logs[model]
 
     def _keep_tail(self, instance_id: InstanceId, tail: tuple[str, ...]) -> None:
         self._tails[instance_id] = tail
         if len(self._tails) > TAILS_KEPT:
             self._tails.popitem(last=False)
+
+
+def _here() -> Path:
+    """The folder that a person's relative paths begin at: where this server was started, if that is still there."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")

@@ -116,6 +116,23 @@ def test_an_engine_that_tells_of_its_memory_at_a_level_is_asked_for_it(level: st
     assert line.count("--verbosity") == 1 + bool(asked)
 
 
+def test_relative_paths_begin_where_the_server_stands_and_not_where_its_processes_do() -> None:
+    """Of files alone, one or several of them; what is no path of a file stays as it was written."""
+    known, files = (
+        frozenset(("--lora", "--lora-scaled", "--grammar-file", "-jf", "--jinja")),
+        frozenset(("--lora", "-jf")),
+    )
+    build = Build(Path("/e"), known, NAMES, file_flags=files, folder=Path("/srv/here"))
+    given = ("--lora", "a.gguf,/b.gguf", "--lora=sub/c.gguf", "-jf", "--jinja", "--lora-scaled", "d.gguf:0.5")
+    line = list(build_argv(build, launch(HOST, flags=given), (HOST,), SPAWN))
+    passed = ["/srv/here/a.gguf,/b.gguf", "--lora", "/srv/here/sub/c.gguf", "-jf", "--jinja"]
+    assert line[-7:] == [*passed, "--lora-scaled", "d.gguf:0.5"]
+    relative = Launch(ModelName("m"), Path("m.gguf"), launch(HOST).option, frozenset(), mmproj=Path("p.gguf"))
+    line = list(build_argv(build, relative, (HOST,), SPAWN))
+    assert value(line, "--model") == "/srv/here/m.gguf"
+    assert value(line, "--mmproj") == "/srv/here/p.gguf"
+
+
 def test_a_plan_over_host_and_card_is_a_bug() -> None:
     """No such plan is made."""
     with pytest.raises(ValueError, match="spans the host"):

@@ -1,6 +1,7 @@
 """P6a: from an exit and a log to a cause. The lines are in the form that llama.cpp prints them."""
 
 import signal
+from collections import Counter
 
 import pytest
 
@@ -36,6 +37,7 @@ LINES = {
     FailureCause.MISSING_FILE: (
         "gguf_init_from_file: failed to open GGUF file '/m/x.gguf' (No such file or directory)",
         "cannot execute /opt/llama-server: No such file or directory",
+        "llama-server: error while loading shared libraries: libggml.so: cannot open shared object file",
     ),
     FailureCause.DAMAGED_FILE: (
         "gguf_init_from_reader: invalid magic characters: 'ABCD', expected 'GGUF'",
@@ -52,6 +54,12 @@ LINES = {
         "CUDA error: an illegal memory access was encountered",
         "ggml_cuda_init: failed to initialize CUDA: unknown error",
         "vk::Queue::submit: ErrorDeviceLost",
+        'error while handling argument "--device": invalid device: CUDA0',
+        "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version",
+    ),
+    FailureCause.CRASHED: (
+        "/src/ggml/src/ggml.c:1234: GGML_ASSERT(ggml_nelements(a) == n) failed",
+        "terminate called after throwing an instance of 'std::runtime_error'",
     ),
 }
 CASES = [(cause, line) for cause, lines in LINES.items() for line in lines]
@@ -68,31 +76,50 @@ def test_P6a_what_the_engine_printed_names_the_cause(cause: FailureCause, line: 
     assert cause_in((line,)) is cause
 
 
-@pytest.mark.parametrize(
-    ("returncode", "cause", "word"),
-    [
-        (1, FailureCause.CRASHED, "status 1"),
-        (0, FailureCause.CRASHED, "status 0"),
-        (127, FailureCause.MISSING_FILE, "cannot be executed"),
-        (125, FailureCause.CRASHED, "tied"),
-        (-signal.SIGSEGV, FailureCause.CRASHED, "SIGSEGV"),
-        (-signal.SIGILL, FailureCause.CRASHED, "processor"),
-        (-signal.SIGKILL, FailureCause.KILLED, "memory"),
-        (-signal.SIGTERM, FailureCause.KILLED, "somebody else"),
-        (-200, FailureCause.CRASHED, "signal 200"),
-    ],
+ENDS = (
+    (1, None, FailureCause.CRASHED, "status 1"),
+    (0, None, FailureCause.CRASHED, "status 0"),
+    (126, None, FailureCause.MISSING_FILE, "cannot be executed"),
+    (127, None, FailureCause.MISSING_FILE, "cannot be executed"),
+    (125, None, FailureCause.CRASHED, "tied"),
+    (-signal.SIGSEGV, None, FailureCause.CRASHED, "SIGSEGV"),
+    (-signal.SIGILL, None, FailureCause.CRASHED, "processor"),
+    (-signal.SIGKILL, None, FailureCause.KILLED, "the kernel does so"),
+    (-signal.SIGKILL, False, FailureCause.KILLED, "somebody else killed"),
+    (-signal.SIGKILL, True, FailureCause.HOST_OOM, "memory ran out"),
+    (-signal.SIGTERM, True, FailureCause.KILLED, "somebody else"),
+    (-200, None, FailureCause.CRASHED, "signal 200"),
 )
-def test_P6a_a_silent_end_is_told_by_its_status(returncode: int, cause: FailureCause, word: str) -> None:
-    """Each with a sentence for a person."""
-    failure = failure_of(returncode, ())
+
+
+@pytest.mark.parametrize(("returncode", "oom_killed", "cause", "word"), ENDS)
+def test_P6a_a_silent_end_is_told_by_its_status(
+    returncode: int, oom_killed: bool | None, cause: FailureCause, word: str
+) -> None:
+    """Each with a sentence for a person, that says when it was."""
+    failure = failure_of(returncode, (), "while it loaded", oom_killed=oom_killed)
     assert failure.cause is cause
     assert word in failure.message
+    assert "while it loaded" in failure.message
 
 
-def test_a_kill_from_outside_is_not_blamed_on_an_older_line() -> None:
+def test_P6a_each_cause_that_an_end_can_have_is_told_in_two_ways() -> None:
+    """The other two are not told by an end: a limit that has passed, and a process that computes on the processor."""
+    told = Counter(cause for cause, lines in LINES.items() for _ in lines) + Counter(cause for *_, cause, _ in ENDS)
+    others = {FailureCause.START_TIMEOUT, FailureCause.CPU_FALLBACK}
+    assert {cause for cause, times in told.items() if times > 1} == set(FailureCause) - others
+
+
+@pytest.mark.parametrize("oom_killed", [None, False, True])
+def test_a_kill_from_outside_is_not_blamed_on_an_older_line(oom_killed: bool | None) -> None:
     """The signal speaks for itself."""
-    failure = failure_of(-signal.SIGKILL, LINES[FailureCause.DEVICE_OOM])
-    assert failure.cause is FailureCause.KILLED
+    failure = failure_of(-signal.SIGKILL, LINES[FailureCause.DEVICE_OOM], oom_killed=oom_killed)
+    assert failure.cause is (FailureCause.HOST_OOM if oom_killed else FailureCause.KILLED)
+
+
+def test_B24_an_end_that_no_phrase_explains_names_the_last_line() -> None:
+    """So that a person need not look for the log first."""
+    assert "its last line: so long" in failure_of(3, ("hello", "so long", "  ")).message
 
 
 def test_P7_only_lines_that_say_something_travel_and_not_too_many() -> None:

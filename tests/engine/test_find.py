@@ -1,6 +1,8 @@
 """An engine is taken only when it runs here, and when there is none a person is told what to do."""
 
+import contextlib
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from gridsched.engine import locate
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine, located
 from gridsched.engine.trial_model import trial_model
-from tests.engine.conftest import FAKE
+from tests.engine.conftest import FAKE, PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("leak_free")
 
@@ -129,6 +131,29 @@ def test_an_engine_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", 0.05)
     path = shell(tmp_path, "exec sleep 60")
     assert "no answer within 0.05 s" in find_engine(str(path)).info.problem
+
+
+def test_a_wrapper_that_never_answers_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script alone is not the program."""
+    monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", 0.05)
+    path = shell(tmp_path, f"sleep 60 & echo $! > {tmp_path}/pid; wait")
+    assert "no answer within 0.05 s" in find_engine(str(path)).info.problem
+    with contextlib.suppress(ProcessLookupError):  # gone and reaped already
+        ended = os.pidfd_open(int((tmp_path / "pid").read_text(encoding="ascii")))
+        assert select.select([ended], [], [], PATIENCE_SECONDS)[0] == [ended]
+        os.close(ended)
+
+
+def test_an_engine_that_is_named_from_here_is_found_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes stand elsewhere."""
+    path = fake(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (found,) = located("llama-server")
+    assert found.info.path == str(path)
 
 
 @pytest.mark.slow

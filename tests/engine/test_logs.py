@@ -1,12 +1,22 @@
 """P7: what a process prints is read whatever it is, kept within limits, and never holds it up."""
 
+import itertools
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridsched.engine.logs import MAX_LINE_BYTES, TAIL_LINE_CHARS, TAIL_LINES, LineSplitter, OutputReader, RotatedLog
+from gridsched.engine.logs import (
+    MAX_LINE_BYTES,
+    TAIL_LINE_CHARS,
+    TAIL_LINES,
+    LineSplitter,
+    OutputReader,
+    RotatedLog,
+    file_name,
+)
 
 
 def split(segments: list[bytes]) -> list[bytes]:
@@ -68,7 +78,7 @@ def test_what_lies_in_the_pipe_is_read_although_somebody_holds_it_open(tmp_path:
 
 def test_M3_a_log_rotates_by_size_and_keeps_so_many(tmp_path: Path) -> None:
     """The total is bounded, and the newest lines are in the first file."""
-    log = RotatedLog(tmp_path / "m.log", max_bytes=100, keep=2)
+    log = RotatedLog(tmp_path / "m.log", max_bytes=100, keep=2, clock=itertools.count(0, 9).__next__)
     for number in range(20):
         log.append(f"{number:>049}\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.log.1", "m.log.2"]
@@ -83,3 +93,68 @@ def test_a_disk_that_refuses_costs_lines_and_nothing_else(tmp_path: Path) -> Non
     log = RotatedLog(tmp_path / "missing" / "m.log")
     log.append("x\n")
     assert log.lost_blocks == 1
+
+
+def test_M3_lines_beyond_what_the_files_hold_are_dropped_counted_and_said(tmp_path: Path) -> None:
+    """As many as come at once are kept; then as many as a disk can be written with for years."""
+    now = [0.0]
+    log = RotatedLog(tmp_path / "m.log", max_bytes=1_000_000, keep=1, clock=lambda: now[0])
+    block = "x" * 99_989 + "\ny\nz\n12345\n"
+    for _ in range(30):
+        log.append(block)
+    assert log.dropped_lines == 40
+    now[0] = 1.0
+    log.append(block)
+    log.append(block)
+    log.end()
+    text = (tmp_path / "m.log").read_text(encoding="utf-8")
+    assert text.startswith("[gridsched: 40 lines are missing here")
+    assert text.count("missing") == 1
+    assert log.dropped_lines == 40
+
+
+def test_lines_that_are_missing_at_the_end_are_said_there(tmp_path: Path) -> None:
+    """A person sees that a log does not end where the engine did."""
+    log = RotatedLog(tmp_path / "m.log", max_bytes=10, keep=1, clock=lambda: 0.0)
+    log.append("x" * 50 + "\n")
+    log.end()
+    assert (tmp_path / "m.log.1").read_text(encoding="utf-8").startswith("[gridsched: 1 lines are missing here")
+
+
+def test_two_names_never_share_a_log() -> None:
+    """A name that a file may have is its file's; another gets a mark of its own. None leaves the folder."""
+    names = ["a", "org/a", "org_a", "org:a", "org?a", "..", ".", "", "-", "x" * 400, "x" * 401, "\u00e9", "A/../../b"]
+    files = [file_name(name) for name in names]
+    assert files[0] == "a.log"
+    assert len(set(files)) == len(names)
+    for name in files:
+        assert Path(name).name == name
+        assert not name.startswith(".")
+        assert len(f"{name}.99".encode()) <= 255
+
+
+SECRETS = (
+    ("srv argv: --api-key k3y --x", "srv argv: --api-key [hidden] --x"),
+    ("['--api-key', 'k3y', '-c']", "['--api-key', '[hidden]', '-c']"),
+    ("Authorization: Bearer k3y.z", "Authorization: Bearer [hidden]"),
+    ('{"authorization":"Bearer k3y"}', '{"authorization":"Bearer [hidden]"}'),
+    ("GET /x?token=k3y&n=1", "GET /x?token=[hidden]&n=1"),
+    ("using hf_k3yk3yk3y now", "using hf_[hidden] now"),
+    ("key sk-k3yk3yk3y", "key sk-[hidden]"),
+    ("--hf-token=k3y", "--hf-token=[hidden]"),
+)
+
+
+@pytest.mark.parametrize(("printed", "kept"), SECRETS)
+def test_B24_a_secret_that_an_engine_prints_is_kept_nowhere(tmp_path: Path, printed: str, kept: str) -> None:
+    """Neither in the file nor in the last lines."""
+    reader, log = read(tmp_path, printed.encode() + b"\n")
+    assert reader.tail() == (kept,)
+    assert log.path.read_text(encoding="utf-8") == kept + "\n"
+
+
+@pytest.mark.parametrize("line", ["n_tokens = 5", "BOS token = 1 '<s>'", "no API key is set", "task-12345678901 done"])
+def test_lines_that_only_look_like_secrets_stay(tmp_path: Path, line: str) -> None:
+    """What an engine says of its tokens is what a person reads a log for."""
+    reader, _ = read(tmp_path, line.encode())
+    assert reader.tail() == (line,)
