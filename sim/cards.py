@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from gridsched.core.events import DeviceRead, DevicesChanged
+from gridsched.core.events import DeviceBack, DeviceLost, DeviceRead, DevicesChanged
 from gridsched.core.ids import DeviceName, InstanceId
 from sim.faults import FaultPlan
-from sim.moments import Moments
+from sim.moments import Act, Moments
 from sim.workload import Scenario
 
 POLL_SECONDS = 1.0
@@ -24,19 +24,20 @@ Held = dict[DeviceName, int]
 @dataclass(slots=True)
 class Card:
     """One card. `foreign` is what programs outside hold, in bytes; `lie` what it says of itself in place of the truth;
-    `gone`, that it is not there."""
+    `gone`, that it is not there; `lost`, that it does not answer, so that nothing of it can be verified."""
 
     name: DeviceName
     total: int
     foreign: int = 0
     lie: DeviceRead | None = None
     gone: bool = False
+    lost: bool = False
 
 
 @dataclass(slots=True)
 class Cards:
     """All cards of a run. `holders` are processes and what they hold; `lagging` those that are gone and whose memory
-    is not back."""
+    is not back; `on_answer` is what is done when a card that was lost answers again."""
 
     scenario: Scenario
     moments: Moments
@@ -47,6 +48,7 @@ class Cards:
     poll_seconds: float = POLL_SECONDS
     silent_until: float = 0.0
     on_vanish: Callable[[DeviceName], None] = lambda _: None
+    on_answer: list[Act] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cards = {one.name: Card(one.name, one.total_bytes) for one in self.scenario.devices}
@@ -94,7 +96,7 @@ class Cards:
     def _read(self, names: Iterable[DeviceName]) -> None:
         for name in names:
             card = self.cards[name]
-            if card.gone:
+            if card.gone or card.lost:
                 continue
             if card.lie is not None:
                 self.moments.post(card.lie, lag=False)
@@ -105,7 +107,7 @@ class Cards:
                 self._say(card, self._used(name))
 
     def _say(self, card: Card, used: int) -> None:
-        if not card.gone:
+        if not card.gone and not card.lost:
             self.moments.post(DeviceRead(card.name, card.total, used, self._held(card.name)), lag=False)
 
     def _held(self, name: DeviceName) -> tuple[tuple[InstanceId, int], ...]:
@@ -158,6 +160,31 @@ class Cards:
         self.on_vanish(card.name)
         self.moments.later(self.faults.vanished_seconds(), partial(self._come_back, card))
 
+    def lose(self) -> None:
+        """A card does not answer for a while; what runs there lives on, or dies with it."""
+        card = self.cards[self.faults.pick("lost").choice(sorted(self.cards))]
+        if card.lost:
+            return
+        card.lost = True
+        self.moments.post(DeviceLost(card.name, "it is lost"), lag=False)
+        seconds, deadly = self.faults.loss()
+        if deadly:
+            self.on_vanish(card.name)
+        self.moments.later(seconds, partial(self._answer_again, card))
+
+    def _answer_again(self, card: Card) -> None:
+        if not card.lost:
+            return
+        card.lost = False
+        self.moments.post(DeviceBack(card.name), lag=False)
+        acts, self.on_answer = self.on_answer, []
+        for act in acts:
+            act()
+
+    def can_verify(self, instance_id: InstanceId) -> bool:
+        """Whether the memory of a process that is gone can be seen to be back (L5)."""
+        return not any(self.cards[name].lost for name in self.lagging[instance_id])
+
     def _come_back(self, card: Card) -> None:
         if card.gone:
             card.gone = False
@@ -173,3 +200,4 @@ class Cards:
         for card in self.cards.values():
             card.foreign, card.lie = 0, None
             self._come_back(card)
+            self._answer_again(card)

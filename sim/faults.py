@@ -31,6 +31,7 @@ KINDS = (
     "ready_crosses_stop",  # a process becomes ready while it is told to stop
     "probe",  # a process is asked how it is: no fault, but a thing that crosses others
     "reload",  # the configuration changes
+    "lost",  # the device does not answer for a while; what runs there lives on, or dies with it
 )
 STALL_LIMIT_SECONDS = 10.0
 LOAD_FAILURES = (
@@ -38,6 +39,7 @@ LOAD_FAILURES = (
     Failure(FailureCause.CRASHED, "crashed while it loaded"),
     Failure(FailureCause.START_TIMEOUT, "never became ready"),
 )
+DEADLY = 0.3  # the share of lost devices with which all dies that runs there
 MEAN_SECONDS = {
     "crash": 40.0,
     "oom": 80.0,
@@ -47,6 +49,7 @@ MEAN_SECONDS = {
     "vanish": 120.0,
     "reload": 60.0,
     "probe": 5.0,
+    "lost": 60.0,
 }
 
 
@@ -111,6 +114,11 @@ class FaultPlan:
     def vanished_seconds(self) -> float:
         """How long a device is gone."""
         return self._rngs["vanish"].uniform(1, 20)
+
+    def loss(self) -> tuple[float, bool]:
+        """How long a device does not answer, and whether what runs there dies with it."""
+        rng = self._rngs["lost"]
+        return rng.uniform(1, 40), rng.random() < DEADLY
 
     def load_factor(self) -> float:
         """How much longer a load takes than expected."""

@@ -151,6 +151,9 @@ class Processes:
         self._moments.later(told + self._faults.release_seconds(), partial(self._release, process.id))
 
     def _release(self, instance_id: InstanceId) -> None:
+        if not self._cards.can_verify(instance_id):
+            self._cards.on_answer.append(partial(self._release, instance_id))
+            return
         self._cards.give_back(instance_id)
         self._moments.post(MemoryReleased(instance_id))
 

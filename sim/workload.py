@@ -69,6 +69,10 @@ class Scenario:
     families: tuple[FamilySpec, ...] = ()
 
 
+LATER_KINDS = ("lost",)
+"""Kinds of faults that came later: each draws by itself, so that older seeds stay what they were."""
+
+
 def draw(seed: int, fault_kinds: tuple[str, ...]) -> Scenario:
     """The scenario of a seed."""
     rng = generator(seed, "scenario")
@@ -80,7 +84,9 @@ def draw(seed: int, fault_kinds: tuple[str, ...]) -> Scenario:
         models=models,
         policy=_policy(rng),
         clients=_clients(rng, models),
-        faults=frozenset(kind for kind in fault_kinds if chance(rng, 0.5)),
+        faults=frozenset(
+            kind for kind in fault_kinds if chance(generator(seed, "kind", kind) if kind in LATER_KINDS else rng, 0.5)
+        ),
         drain=chance(rng, 0.15),
         features=frozenset(feature for feature in FEATURES if chance(rng, 0.35)),
     )

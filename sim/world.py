@@ -133,6 +133,7 @@ class World:
             ("vanish", self.cards.vanish),
             ("reload", self._reload),
             ("probe", self.processes.probe),
+            ("lost", self.cards.lose),
         ):
             self._recur(kind, happen)
         self.clients.arrive()

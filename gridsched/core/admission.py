@@ -20,6 +20,10 @@ from gridsched.core.queues import JobRecord
 from gridsched.core.residency import Instance, ModelState, Rungs
 from gridsched.core.state import State
 
+LOST_RETRY_SECONDS = 30.0
+"""D6: when a client may ask again for what only a lost device could run. A guess: a driver that comes back does so
+within a minute, and nobody knows when."""
+
 FIRST_RETRY_SECONDS = 5.0
 """S9: what a full queue says while nothing has left it yet. A guess."""
 
@@ -154,7 +158,7 @@ def not_resident(job: Job) -> Rejection:
 def wait_is_over(state: State, record: JobRecord, model: ModelState) -> Rejection:
     """S9: the longest wait has passed. A job whose model could not be made to fit is told the arithmetic (L7)."""
     if model.unfit_since is not None and model.unplaced():
-        return insufficient_vram(state, model, Fit.NOT_NOW)
+        return unfit(state, model, Fit.NOT_NOW)
     waited_seconds = state.now - record.place
     reason = model.obstacle.reason if model.obstacle is not None else f"its turn at {model.spec.name} did not come"
     return Rejection(
@@ -200,9 +204,9 @@ Room = dict[DeviceName, int]
 """What would be free of each device if all that may ever go had gone."""
 
 
-def room_of(state: State, *, without_leases: bool = False) -> Room:
-    """The room there is; or would be, were no device leased (R8)."""
-    return {device: _yieldable_bytes(state, device, leased=without_leases) for device in state.ledger.books}
+def room_of(state: State, *, leased: bool = False, lost: bool = False) -> Room:
+    """The room there is; or would be, were the leased devices ours (R8), or did the lost ones answer (D6)."""
+    return {device: _yieldable_bytes(state, device, leased=leased, lost=lost) for device in state.ledger.books}
 
 
 def fit_of(state: State, model: ModelState, room: Room | None = None) -> Fit:
@@ -223,15 +227,25 @@ def fit_of(state: State, model: ModelState, room: Room | None = None) -> Fit:
 
 def kept_by_leases(state: State, model: ModelState) -> bool:
     """R8: whether leases are all that keeps a model from ever fitting."""
-    return bool(state.leases) and fit_of(state, model, room_of(state, without_leases=True)) is Fit.LATER
+    return bool(state.leases) and fit_of(state, model, room_of(state, leased=True)) is Fit.LATER
 
 
-def _yieldable_bytes(state: State, device: DeviceName, *, leased: bool = False) -> int:
-    """What would be free if all that may ever go had gone. Of a leased device that is nothing, unless `leased`."""
-    if device in state.leases and not leased:
+def _kept_by_losses(state: State, model: ModelState) -> bool:
+    """D6: whether it would fit one day if the lost devices answered, and would not if only the leases ended."""
+    if not state.lost or kept_by_leases(state, model):
+        return False
+    return fit_of(state, model, room_of(state, leased=True, lost=True)) is Fit.LATER
+
+
+def _yieldable_bytes(state: State, device: DeviceName, *, leased: bool = False, lost: bool = False) -> int:
+    """What would be free if all that may ever go had gone. Of a leased or lost device that is nothing, unless `leased`,
+    or `lost`: what is not back there may only not be seen."""
+    is_lost = device in state.lost
+    if (device in state.leases and not leased) or (is_lost and not lost):
         return 0
     book = state.ledger.books[device]
-    return book.usable_bytes - book.external_bytes - book.lost_bytes - _pinned_bytes(state, device)
+    free_bytes = book.usable_bytes - book.external_bytes - _pinned_bytes(state, device)
+    return free_bytes if is_lost else free_bytes - book.lost_bytes
 
 
 def _pinned_bytes(state: State, device: DeviceName) -> int:
@@ -240,6 +254,31 @@ def _pinned_bytes(state: State, device: DeviceName) -> int:
         if not item.going and state.instances[instance_id].model.pinned:
             pinned_bytes += item.bytes
     return pinned_bytes
+
+
+def unfit(state: State, model: ModelState, fit: Fit) -> Rejection:
+    """Why a model that does not fit, now or ever, is not served: for want of a device that answers, or of memory."""
+    if fit is Fit.NOT_NOW and _kept_by_losses(state, model):
+        return _gpu_unavailable(state, model)
+    return insufficient_vram(state, model, fit)
+
+
+def _gpu_unavailable(state: State, model: ModelState) -> Rejection:
+    """D6: 503, because it fits as soon as a device answers again."""
+    wanted = dict.fromkeys(device for option, _ in usable_rungs(state.ledger, model) for device in option.devices)
+    lost = [(device, state.lost[device]) for device in wanted if device in state.lost]
+    told = "; ".join(
+        f"{device} has not answered for {state.now - loss.since:.0f} s: {loss.why}" for device, loss in lost
+    )
+    detail: dict[str, object] = {
+        "model": model.name,
+        "devices": [
+            {"device": device, "why": loss.why, "lost_s": round(state.now - loss.since, 3)} for device, loss in lost
+        ],
+        "retry_after_s": ceil(LOST_RETRY_SECONDS),
+    }
+    message = f"{model.spec.name} cannot be loaded while a device does not answer ({told})"
+    return Rejection(RejectionCode.GPU_UNAVAILABLE, message, LOST_RETRY_SECONDS, detail)
 
 
 def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
@@ -257,9 +296,8 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     suggestions, changes = _suggestions(state, option, needs, fit)
     retry_seconds = state.policy.fit_wait_seconds if changes else None
     when = "never fits" if fit is Fit.NEVER else "does not fit now, and nothing that we run could make room"
-    leased = ", ".join(
-        f"{device} is leased to {state.leases[device].owner}" for device, _ in needs if device in state.leases
-    )
+    barred = [f"{device} is leased to {state.leases[device].owner}" for device, _ in needs if device in state.leases]
+    barred += [f"{device} does not answer ({state.lost[device].why})" for device, _ in needs if device in state.lost]
     sums = "; ".join(
         f"{'host memory' if row is host else row['device']}: needs {_size(row['required_bytes'])},"
         f" {_size(row['available_bytes'])} can be had"
@@ -267,7 +305,7 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     )
     return Rejection(
         RejectionCode.INSUFFICIENT_VRAM,
-        f"{model.spec.name} {when} ({sums})" + (f"; {leased}" if leased else ""),
+        f"{model.spec.name} {when} ({sums})" + (f"; {', '.join(barred)}" if barred else ""),
         retry_seconds,
         {
             "model": model.name,
@@ -408,7 +446,9 @@ def _suggestions(state: State, option: LaunchOption, needs: Needs, fit: Fit) -> 
     if leased and _enough(state, needs, leases=True):
         told = " and ".join(f"{lease.device} (leased to {lease.owner})" for lease in leased)
         found.append(f"Release {told}")
-    changes = bool(leased) or any(books[device].external_bytes or books[device].lost_bytes for device, _ in needs)
+    changes = bool(leased) or any(
+        books[device].external_bytes or books[device].lost_bytes or device in state.lost for device, _ in needs
+    )
     return found, changes
 
 

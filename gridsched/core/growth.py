@@ -28,4 +28,6 @@ def watch(state: State, device: DeviceName) -> None:
 def _quiet(state: State, instance: Instance) -> bool:
     if instance.state is not READY or instance.grants or instance.model.queue.count:
         return False
+    if any(device in state.lost for device in instance.devices):  # it could not be loaded there again (D6)
+        return False
     return not state.draining and not instance.model.removed and not instance.interactive_mode(state.now)

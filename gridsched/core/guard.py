@@ -1,8 +1,8 @@
 """The invariants in production: what this step's commands rest on, looked at after every step.
 
 Owns the choice of what is cheap. Most steps start a step or end one, and cost a look at that grant; the few that move
-memory or a process are checked whole (INV-1, 3, 4, 11, 16). What a step did not touch was right before it. All of the
-invariants stay with the tests and the simulator. Must never repair.
+memory or a process are checked whole (INV-1, 3, 4, 11, 16, 22). What a step did not touch was right before it. All of
+the invariants stay with the tests and the simulator. Must never repair.
 
 Raises InvariantViolation with the story; the server then ends, and its processes with it: a scheduler that has lost
 count would hand out what is not there.
@@ -22,6 +22,7 @@ from gridsched.core.invariants import (
     inv_14_what_stands_is_needed_by_nobody,
     inv_16_low_work_evicts_cold_models,
     inv_18_the_armed_moment_lies_ahead,
+    inv_22_nothing_starts_on_a_lost_device,
 )
 from gridsched.core.state import State
 from gridsched.core.transitions import JobState
@@ -60,12 +61,13 @@ def _rejection(state: State, command: RejectJob) -> None:
 
 
 def _process(state: State, _: object) -> None:
-    """R2, L1, S6c, L6, R1: these are rare enough to be looked at whole."""
+    """R2, L1, S6c, L6, R1, D6: these are rare enough to be looked at whole."""
     inv_1_no_stop_with_steps_in_flight(state)
     inv_3_ledger_mirrors_instances(state)
     inv_4_single_flight(state)
     inv_11_loads(state)
     inv_16_low_work_evicts_cold_models(state)
+    inv_22_nothing_starts_on_a_lost_device(state)
 
 
 def _pause(state: State, _: object) -> None:

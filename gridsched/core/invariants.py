@@ -374,6 +374,14 @@ def inv_21_moments_are_right(state: State) -> None:
             broken(state, 21, f"{mode.device} is looked at at the wrong time")
 
 
+def inv_22_nothing_starts_on_a_lost_device(state: State) -> None:
+    """D6: what is on a device that does not answer was started before it was lost."""
+    for name, loss in state.lost.items():
+        for instance in state.instances_on(name):
+            if instance.id > loss.last:
+                broken(state, 22, f"instance {instance.id} was started on {name}, which is lost", instance=instance.id)
+
+
 INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_1_no_stop_with_steps_in_flight,
     inv_2_slots,
@@ -396,5 +404,6 @@ INVARIANTS: tuple[Callable[[State], None], ...] = (
     inv_19_leases,
     inv_20_errands,
     inv_21_moments_are_right,
+    inv_22_nothing_starts_on_a_lost_device,
 )
 """In the order of their numbers."""

@@ -40,7 +40,7 @@ def of_load(state: State, name: ModelName, now: float, options: tuple[LaunchOpti
     found = planning.outlook(state, _want(state, asked, now), here)
     if isinstance(found, Obstacle):
         fit = admission.fit_of(state, asked)
-        refusal = admission.insufficient_vram(state, asked, fit) if fit is not Fit.LATER else None
+        refusal = admission.unfit(state, asked, fit) if fit is not Fit.LATER else None
         return LoadView(name, view, rule=found.rule, reason=found.reason, refusal=refusal)
     rule, reason = found.waits if found.held is None else (found.held.rule, found.held.reason)
     return LoadView(name, view, found.option, views.plan_of(state, found), rule, reason)

@@ -62,7 +62,7 @@ def why_down(state: State, model: ModelState) -> PinDown:
         reason = model.failure.message if model.failure is not None else "its load failed"
         return PinDown("L6d", reason, model.pin_retry_at)
     if model.unfit_since is not None:
-        rejection = admission.insufficient_vram(state, model, admission.fit_of(state, model))
+        rejection = admission.unfit(state, model, admission.fit_of(state, model))
         return PinDown("R7", rejection.message, arithmetic=rejection.detail)
     if model.plan is not None:
         rule, reason = (model.plan.held.rule, model.plan.held.reason) if model.plan.held else model.plan.waits
@@ -73,6 +73,6 @@ def why_down(state: State, model: ModelState) -> PinDown:
 
 def say_down(state: State, model: ModelState, fit: Fit) -> None:
     """R7: it stays down, with the arithmetic; said once for each time that it turns out so."""
-    rejection = admission.insufficient_vram(state, model, fit)
+    rejection = admission.unfit(state, model, fit)
     figures = {"code": rejection.code.value, "why": rejection.message, **rejection.detail}
     state.say(Log(LogEvent.REJECT, model=model.name, rule="R7", figures=figures))

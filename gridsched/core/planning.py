@@ -14,6 +14,7 @@ from gridsched.core import (
     eviction,
     leases,
     lifecycle,
+    losses,
     pins,
     pressure,
     rebalance,
@@ -186,11 +187,13 @@ class _Judge:
         self._relieved = want.chat or want.starved_at <= state.now
 
     def kept_from(self, option: LaunchOption) -> Obstacle | None:
-        """R8: nothing loads on a leased device. S4, S5: on one in interactive mode low work loads only as relief, once
-        its job is starved."""
+        """D6, R8: nothing loads on a device that is lost or leased. S4, S5: on one in interactive mode low work loads
+        only as relief, once its job is starved."""
         state = self._state
-        if state.leases and (barred := leases.bar(state, option)) is not None:
-            return barred
+        if state.lost or state.leases:
+            barred = losses.bar(state, option) or leases.bar(state, option)
+            if barred is not None:
+                return barred
         if self._relieved or not _in_interactive_mode(state, option):
             return None
         devices = ", ".join(option.devices)

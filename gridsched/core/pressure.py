@@ -81,8 +81,8 @@ def relieve(state: State) -> None:
     state.pressed.intersection_update(state.ledger.books)  # a device that is gone presses nobody
     for device in sorted(state.pressed):
         book = state.ledger.books[device]
-        if book.guessed or _is_being_freed(state, book):
-            continue
+        if book.guessed or device in state.lost or _is_being_freed(state, book):
+            continue  # of a lost device no memory comes back that could be seen (D6)
         if book.frozen(state.now):
             state.plan_wake_at = min(state.plan_wake_at, book.last_stop_at + FREEZE_SECONDS)
             continue

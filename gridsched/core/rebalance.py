@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
-from gridsched.core import admission, leases, lifecycle
+from gridsched.core import admission, leases, lifecycle, losses
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
@@ -114,7 +114,9 @@ def _targets(state: State, instance: Instance, crowd: Counter[DeviceName]) -> It
     """The launches at the same settings on devices where nobody else is."""
     for option, needs in admission.usable_rungs(state.ledger, instance.model):
         alike = (option.ctx_size, option.parallel, option.flags) == _settings(instance.option)
-        if alike and not any(crowd[device] for device in option.devices) and leases.bar(state, option) is None:
+        if not alike or any(crowd[device] for device in option.devices):
+            continue
+        if losses.bar(state, option) is None and leases.bar(state, option) is None:
             yield option, needs
 
 

@@ -73,7 +73,7 @@ def _refuse_unfit(state: State, model: ModelState, fit: Fit) -> None:
             _reject_all(state, model, _late(state, model, queue.values()), fit)
     errand = model.errand
     if errand is not None and errand.requests and (fit is Fit.NEVER or _is_late(state, model, errand.since)):
-        errands.refuse(state, model, admission.insufficient_vram(state, model, fit))
+        errands.refuse(state, model, admission.unfit(state, model, fit))
 
 
 def _late(state: State, model: ModelState, records: Iterable[JobRecord]) -> list[JobRecord]:
@@ -96,4 +96,4 @@ def _is_late(state: State, model: ModelState, since: float) -> bool:
 
 def _reject_all(state: State, model: ModelState, records: Iterable[JobRecord], fit: Fit) -> None:
     for record in records:
-        waiting.reject(state, record, admission.insufficient_vram(state, model, fit), "L7")
+        waiting.reject(state, record, admission.unfit(state, model, fit), "L7")

@@ -24,6 +24,7 @@ from gridsched.core import (
     guard,
     leases,
     lifecycle,
+    losses,
     outlook,
     pause,
     persons,
@@ -108,8 +109,8 @@ class Scheduler:
             InstanceExited: self._instance_exited,
             MemoryReleased: self._memory_released,
             ProbeDue: self._probe_due,
-            DeviceLost: self._device_lost,
-            DeviceBack: self._device_back,
+            DeviceLost: partial(losses.lost, self._state),
+            DeviceBack: partial(losses.back, self._state),
             HostMemoryRead: self._host_memory_read,
             LoadAsked: partial(persons.load_asked, self._state),
             UnloadAsked: partial(persons.unload_asked, self._state),
@@ -492,12 +493,6 @@ class Scheduler:
     def _memory_released(self, event: MemoryReleased) -> None:
         instance = self._instance(event.instance_id)
         self._lawfully(lifecycle.memory_released, instance)
-
-    def _device_lost(self, event: DeviceLost) -> None:  # noqa: ARG002
-        return
-
-    def _device_back(self, event: DeviceBack) -> None:  # noqa: ARG002
-        return
 
     def _host_memory_read(self, event: HostMemoryRead) -> None:  # noqa: ARG002
         return

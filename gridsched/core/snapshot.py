@@ -70,10 +70,10 @@ class InstanceView:
 @dataclass(frozen=True, slots=True)
 class Keeper:
     """Who keeps bytes of a device that a waiting job's model could use; `model` None for programs outside, and for a
-    whole device that is leased.
+    whole device that is leased or does not answer.
 
     `why` are the reasons in words, plainest first: pinned, hot, cold; loading, draining, stopping, lost; busy, idle; or
-    to whom it is leased. Programs outside need none.
+    to whom it is leased, or that it does not answer. Programs outside need none.
     """
 
     model: ModelName | None

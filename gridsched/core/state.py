@@ -26,6 +26,7 @@ from gridsched.core.transitions import ServerState
 
 if TYPE_CHECKING:  # the rules' modules take the state
     from gridsched.core.families import Group, GroupKey
+    from gridsched.core.losses import Loss
     from gridsched.core.pressure import Picture
 
 NO_FIGURES: Mapping[str, object] = {}
@@ -36,7 +37,8 @@ class State:
     """The scheduler's whole state. `draining` is said once more beside `server`, because every arrival asks.
 
     `waiting_models` are the models that some job waits for, `errands` those with an errand, `pins` the pinned ones in
-    the order of the configuration (R7), `leases` the devices that are not ours to use (R8); `families` is what a job
+    the order of the configuration (R7), `leases` the devices that are not ours to use (R8), `lost` those that do not
+    answer (D6); `families` is what a job
     may name beside a model, and `groups` are the waiting jobs that named one (R10). `touched` are the models whose
     slots or queue changed in this step, `entered` the jobs that came to wait in it, `stirred` the devices whose chats
     were counted anew, `turned` those whose mode or turn changed, which all instances there look ahead by. `wakes` and
@@ -52,10 +54,9 @@ class State:
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
         "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key",
-        "loads", "low_plans_matter", "models", "modes", "movable", "move_waits", "moving", "now", "out", "pictures",
-        "pins", "plan_wake_at", "plans", "policy", "pressed", "reliefs", "replan_due", "server", "spanning", "stirred",
-        "story", "tails", "touched", "turned",
-        "unplaced", "waiting_models", "wake_at", "wakes", "watched",
+        "loads", "lost", "low_plans_matter", "models", "modes", "movable", "move_waits", "moving", "now", "out",
+        "pictures", "pins", "plan_wake_at", "plans", "policy", "pressed", "reliefs", "replan_due", "server", "spanning",
+        "stirred", "story", "tails", "touched", "turned", "unplaced", "waiting_models", "wake_at", "wakes", "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -82,6 +83,7 @@ class State:
         self.errands: dict[ModelName, ModelState] = {}
         self.pins: dict[ModelName, ModelState] = {}
         self.leases: dict[DeviceName, Lease] = {}
+        self.lost: dict[DeviceName, Loss] = {}
         self.families: dict[ModelName, FamilySpec] = {}
         self.groups: dict[GroupKey, Group] = {}
         self.touched: dict[ModelName, ModelState] = {}

@@ -177,6 +177,9 @@ def _keepers(state: State, model: ModelState, now: float) -> tuple[Keeper, ...]:
         if lease is not None:
             found.append(Keeper(None, device, book.usable_bytes, (f"leased to {lease.owner}",)))
             continue
+        if device in state.lost:
+            found.append(Keeper(None, device, book.usable_bytes, ("it does not answer",)))
+            continue
         for instance_id, item in book.reservations.items():
             instance = state.instances[instance_id]
             why = ("lost",) if item.lost else _why_it_stays(instance, now)
@@ -232,6 +235,7 @@ def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
     mode = state.modes.get(book.spec.name)
     lease = state.leases.get(book.spec.name)
     until = lease.until if lease is not None and lease.until < inf else None
+    loss = state.lost.get(book.spec.name)
     freeing = reserved = 0
     for instance_id, item in book.reservations.items():
         if item.lost:
@@ -252,6 +256,8 @@ def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
         interactive_mode=mode is not None and mode.active(now),
         pressure=book.pressure,
         lease=None if lease is None else LeaseView(lease.state, lease.owner, until),
+        lost_since_seconds=None if loss is None else loss.since,
+        lost_why="" if loss is None else loss.why,
     )
 
 
@@ -309,8 +315,8 @@ def _reason_without_instance(state: State, model: ModelState, now: float) -> tup
         return plan.waits
     if plan is not None:
         return "R3", f"memory for {name} is being freed"
-    leased = model.obstacle is not None and model.obstacle.rule == "R8"
-    if model.unfit_since is not None and not leased:
+    barred = model.obstacle is not None and model.obstacle.rule in ("R8", "D6")
+    if model.unfit_since is not None and not barred:
         return "L7", f"{name} does not fit beside what cannot go"
     if model.obstacle is not None:
         return model.obstacle.rule, model.obstacle.reason + _until_it_cools(state, model.obstacle, now)

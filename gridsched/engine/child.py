@@ -13,15 +13,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import outcome
 import trio
 
+from gridsched.engine.guard import guard
+from gridsched.engine.identity import ProcessId, start_ticks
 from gridsched.engine.logs import OutputReader, RotatedLog
 
 T = TypeVar("T")
+
+Register = Callable[[ProcessId], Callable[[], None]]
+"""Notes a child that was just forked, on the thread that forked it; gives what is to be called when it is reaped."""
 
 # Runs in the child before the engine does. The parent-death signal survives the exec. It is asked for before the
 # parent is looked at: one that died in between is noticed by its number, so there is no moment in which a kill -9 of
@@ -91,9 +95,10 @@ def spawner() -> Spawner:
 class Child:
     """A running process that we have not reaped yet. Made by `spawn`; ended by `end`, which must be awaited."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: OutputReader) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: OutputReader, leave: Callable[[], None]) -> None:
         self.pid = process.pid
         self.start_ticks = start_ticks(process.pid)
+        self._leave = leave
         self.returncode: int | None = None
         self._process = process
         self._output = output
@@ -101,16 +106,19 @@ class Child:
         self._exited = trio.Event()
 
     @classmethod
-    async def spawn(cls, argv: Sequence[str], env: Mapping[str, str], log: RotatedLog) -> "Child":
-        """Start a process in a group of its own, its output going to `log`. `argv[0]` is an absolute path.
+    async def spawn(
+        cls, argv: Sequence[str], env: Mapping[str, str], log: RotatedLog, register: Register | None = None
+    ) -> "Child":
+        """Start a process in a group of its own, its output going to `log`. `argv[0]` is an absolute path. It is noted
+        with `register`, or with the guard alone.
 
         Raises OSError when not even our own interpreter can be started, ValueError for a NUL in the arguments.
         """
         read_fd, write_fd = os.pipe()
         shim = (sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()))
 
-        def fork() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(  # noqa: S603 - the engine is what this program is there to run
+        def fork() -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+            process = subprocess.Popen(  # noqa: S603 - the engine is what this program is there to run
                 (*shim, *argv),
                 stdin=subprocess.DEVNULL,
                 stdout=write_fd,
@@ -119,15 +127,16 @@ class Child:
                 cwd=HOME,
                 process_group=0,
             )
+            return process, (register or guard().watch)(ProcessId.of_child(process.pid))
 
         try:
-            process = await spawner().call(fork)
+            process, leave = await spawner().call(fork)
         except BaseException:
             os.close(read_fd)
             raise
         finally:
             os.close(write_fd)
-        return cls(process, OutputReader(read_fd, log))
+        return cls(process, OutputReader(read_fd, log), leave)
 
     @property
     def exited(self) -> bool:
@@ -171,19 +180,11 @@ class Child:
             self.signal(signal.SIGKILL)
             if not self.exited:
                 await self.wait()
-            await trio.to_thread.run_sync(self._output.finish)
+            await trio.to_thread.run_sync(self._finish)
             returncode = self.returncode = self._process.wait()
             os.close(self._pidfd)
         return returncode
 
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None when it is not there.
-
-    With the pid it names a process for good (P4).
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])  # the name in brackets may hold anything, also brackets
+    def _finish(self) -> None:
+        self._output.finish()
+        self._leave()

@@ -58,7 +58,7 @@ async def try_engine(found: FoundEngine) -> FoundEngine:
         engine = LlamaEngine(
             found,
             (_HOST,),
-            run_dir=folder,
+            run_dir=folder / "run",
             log_dir=folder,
             startup_timeout_seconds=TRIAL_TIMEOUT_SECONDS,
             stop_grace_seconds=STOP_GRACE_SECONDS,

@@ -13,6 +13,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -36,6 +37,7 @@ from gridsched.engine.child import Child
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.logs import RotatedLog, file_name
 from gridsched.engine.ready import Expected, NotReady, wait_ready
+from gridsched.engine.roster import Roster
 from gridsched.ports import Backend, DeviceInfo, EngineInfo, Launch, Post, Vet
 from gridsched.vram.flags import FlagError, parse_flags
 
@@ -64,8 +66,8 @@ class _Life:
 class LlamaEngine:
     """Implements `ports.Engine` with llama-server processes.
 
-    `run_dir` is for sockets, belongs to this server alone and is made private (0700); `log_dir` holds one rotated log
-    for each model. `devices` are those that a footprint may name.
+    `run_dir` is for sockets, lies in the data directory, belongs to this server alone and is made private (0700);
+    `log_dir` holds one rotated log for each model. `devices` are those that a footprint may name.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class LlamaEngine:
         for left in run_dir.glob(f"{TAG}*.sock"):  # a server that was killed; its processes ended with it
             left.unlink(missing_ok=True)
         log_dir.mkdir(parents=True, exist_ok=True)
+        self._roster = Roster(run_dir)
 
     def info(self) -> EngineInfo:
         """What was found at start."""
@@ -258,8 +261,10 @@ class LlamaEngine:
     async def _spawn(self, launch: Launch, spawn: Spawn) -> Child:
         devices = devices_of(launch.option, self._devices)
         argv = build_argv(self._build, launch, devices, spawn)
-        env = build_env(os.environ, self._found.env, launch, devices)
-        return await Child.spawn(argv, env, self._log(launch.model))
+        env = {**build_env(os.environ, self._found.env, launch, devices), **self._roster.environment(spawn.tag)}
+        return await Child.spawn(
+            argv, env, self._log(launch.model), partial(self._roster.enter, launch.model, spawn.tag)
+        )
 
     def _expected(self, launch: Launch, tag: str, socket: Path) -> Expected:
         carried = tag if "--tags" in self._build.known_flags else ""

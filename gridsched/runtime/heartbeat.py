@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from gridsched.engine.child import start_ticks
+from gridsched.engine.identity import start_ticks
 
 BEAT_SECONDS = 1.0
 

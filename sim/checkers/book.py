@@ -23,6 +23,8 @@ from gridsched.core.commands import (
 )
 from gridsched.core.events import (
     AnswerBegan,
+    DeviceBack,
+    DeviceLost,
     DeviceRead,
     DevicesChanged,
     DrainBegan,
@@ -79,6 +81,8 @@ class Book(Facts):
             LeaseAsked: self._lease_asked,
             LeaseReleased: self._lease_released,
             DeviceRead: self._read,
+            DeviceLost: self._device_lost,
+            DeviceBack: self._device_back,
             DevicesChanged: self._devices_changed,
             ModelsChanged: self._models_changed,
             FamiliesChanged: self._families_changed,
@@ -279,6 +283,14 @@ class Book(Facts):
                 one.unread.discard(device)
                 if size > one.peak.get(device, 0):
                     one.peak[device] = size
+
+    def _device_lost(self, event: DeviceLost) -> None:
+        self.lost_devices.add(event.device)
+        self.version += 1
+
+    def _device_back(self, event: DeviceBack) -> None:
+        self.lost_devices.discard(event.device)
+        self.version += 1
 
     # --- configuration and persons ------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class Facts:
         self.wishes: dict[RequestId, WishNote] = {}
         self.answered: set[RequestId] = set()
         self.leases: dict[DeviceName, LeaseNote] = {}
+        self.lost_devices: set[DeviceName] = set()
         self.pin_said: dict[ModelName, bool] = {}
         self.put_down: set[ModelName] = set()
         self.forgotten: set[ModelName] = set()

@@ -17,6 +17,7 @@ SEEN_OUTSIDE = (  # reasons that a stranger can judge; all others are believed
     RejectionCode.MODEL_NOT_FOUND,
     RejectionCode.MODEL_NOT_SUPPORTED,
     RejectionCode.MODEL_FAILED,
+    RejectionCode.GPU_UNAVAILABLE,
 )
 SLACK_SECONDS = 0.01  # a timer may ring while other news of the same moment are being heard
 
@@ -95,6 +96,8 @@ class Jobs(Checker):
             return self.book.draining
         if code is RejectionCode.UPSTREAM_ERROR:
             return note.deaths > 0
+        if code is RejectionCode.GPU_UNAVAILABLE:
+            return bool(self.book.lost_devices)
         return self._holds_of_models(note, code)
 
     def _holds_of_models(self, note: JobNote, code: RejectionCode) -> bool:

@@ -27,6 +27,9 @@ class Loads(Checker):
 
     def _judge_start(self, start: StartInstance) -> None:
         book = self.book
+        lost = [device for device in start.option.devices if device in book.lost_devices]
+        if lost:
+            self.broken("D6", f"{start.model} is loaded on {lost[0]}, which does not answer")
         other = book.instance_of(start.model)
         if other is not None and not self._moves(other):
             self.broken("S6c", f"{start.model} is loaded while instance {other.id} is {other.state}")
@@ -98,11 +101,16 @@ class Loads(Checker):
 
     def _fits(self, need: dict[DeviceName, int]) -> bool:
         """Whether a load surely fits."""
-        return all(want <= self.book.surely_free(device) for device, want in need.items())
+        return all(self._answers(device) and want <= self.book.surely_free(device) for device, want in need.items())
+
+    def _answers(self, device: DeviceName) -> bool:
+        """D6: whether anything may be loaded there."""
+        return device not in self.book.lost_devices
 
     def _might_fit(self, need: dict[DeviceName, int], taken: dict[DeviceName, int]) -> bool:
         """Whether a load could still fit beside another."""
-        return all(want <= self.book.maybe_free(device) - taken.get(device, 0) for device, want in need.items())
+        room = {device: self.book.maybe_free(device) - taken.get(device, 0) for device in need}
+        return all(self._answers(device) and want <= room[device] for device, want in need.items())
 
     # --- loads that do not begin --------------------------------------------------------------------------------------
 

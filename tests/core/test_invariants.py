@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from gridsched.core.errors import InvariantViolation
-from gridsched.core.ids import DeviceName, JobId, ModelName
+from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.invariants import INVARIANTS, check
 from gridsched.core.job import JobClass
+from gridsched.core.losses import Loss
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.placement import Plan, Want
 from gridsched.core.residency import Instance, Lease, ModelState
@@ -160,6 +161,11 @@ def moment_forgotten(state: State) -> None:
     parts(state)[0].settle_by = state.now + 1.0
 
 
+def started_on_a_lost_device(state: State) -> None:
+    """INV-22."""
+    state.lost[DeviceName("gpu0")] = Loss(state.now, "GPU is lost", InstanceId(0))
+
+
 BUGS: tuple[Callable[[State], None], ...] = (
     stopped_with_steps,
     slots_miscounted,
@@ -182,6 +188,7 @@ BUGS: tuple[Callable[[State], None], ...] = (
     leased_device_used,
     pin_forgotten,
     moment_forgotten,
+    started_on_a_lost_device,
 )
 
 

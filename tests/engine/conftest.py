@@ -1,6 +1,7 @@
 """A bench for real processes: the stand-in engine behind the real spawn, and a check that nothing is left behind."""
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ import trio
 from gridsched.core.events import Event, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
+from gridsched.engine.guard import guard
+from gridsched.engine.identity import ProcessId
 from gridsched.engine.locate import FoundEngine, located
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.upstream import SocketUpstream
@@ -33,6 +36,12 @@ def children() -> set[int]:
 def descriptors() -> int:
     """How many files are open."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def guarded() -> None:
+    """The guard lives as long as this process does: no test leaves it behind."""
+    guard().watch(ProcessId.of_child(os.getpid()))()
 
 
 @pytest.fixture(scope="session")

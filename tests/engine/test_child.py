@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from gridsched.engine.child import Child, spawner, start_ticks
+from gridsched.engine.child import Child, spawner
+from gridsched.engine.identity import start_ticks
 from gridsched.engine.logs import RotatedLog
 from tests.engine.conftest import PATIENCE_SECONDS
 
@@ -21,6 +22,7 @@ PARENT = """
 import sys, trio
 from pathlib import Path
 from gridsched.engine.child import Child
+from gridsched.engine.identity import start_ticks
 from gridsched.engine.logs import RotatedLog
 
 async def main():

@@ -14,7 +14,7 @@ from gridsched.core.events import Event, FailureCause, InstanceExited, InstanceR
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.engine.cards import EngineDevice
-from gridsched.engine.child import start_ticks
+from gridsched.engine.identity import start_ticks
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch, UpstreamFailure

@@ -38,7 +38,7 @@ def test_a_manager_hears_how_the_server_is_until_its_end(tmp_path: Path) -> None
     """Ready once it listens, a sentence, heartbeats that a stopped process misses and a continued one has again; a
     restart is told, and ends with 75. The token is for this user alone and in no output."""
     with listening(tmp_path) as ear:
-        gateway = start(tmp_path, "--sim", environment=under(ear))
+        gateway = start(tmp_path, "--sim", env=under(ear))
         try:
             assert ear.until("READY") == "1"
             assert ear.until("WATCHDOG") == "1"
@@ -82,7 +82,7 @@ def test_P8_a_restart_with_an_idle_engine_is_quick_and_engines_know_no_manager(t
     models.mkdir()
     make_tiny_chat(models / "tiny.gguf")
     with listening(tmp_path) as ear:
-        gateway = start(tmp_path, "--models-dir", str(models), environment=under(ear))
+        gateway = start(tmp_path, "--models-dir", str(models), env=under(ear))
         try:
             body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
             assert gateway.post("/v1/chat/completions", body).status_code == 200

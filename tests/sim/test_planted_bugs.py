@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from gridsched.core import aborts, eviction, families, keys, leases, lifecycle, pause, persons, pins, serving
+from gridsched.core import aborts, eviction, families, keys, leases, lifecycle, losses, pause, persons, pins, serving
 from gridsched.core.commands import (
     AnswerRequest,
     ArmTimer,
@@ -214,6 +214,11 @@ def a_lease_is_held_before_it_is_empty(patch: Patch) -> None:
     patch.setattr(State, "instances_on", lambda self, device: [] if device in self.leases else before(self, device))
 
 
+def a_lost_device_is_planned_with(patch: Patch) -> None:
+    """As if it answered."""
+    patch.setattr(losses, "bar", lambda *_: None)
+
+
 def unloads_are_answered_at_once(patch: Patch) -> None:
     """Before the memory is back."""
     before = persons._end
@@ -335,6 +340,11 @@ def with_persons(scenario: Scenario) -> Scenario:
     return replace(scenario, features=scenario.features | {"persons"})
 
 
+def with_losses(scenario: Scenario) -> Scenario:
+    """Devices stop answering."""
+    return replace(scenario, faults=scenario.faults | {"lost"})
+
+
 def with_pins(scenario: Scenario) -> Scenario:
     """The two smallest models are pinned and have room; processes die."""
     small = sorted(scenario.models, key=lambda spec: sum(need for _, need in spec.options[0].need_bytes))[:1]
@@ -412,6 +422,7 @@ def test_a_scheduler_that_is_broken_inside_is_caught(
         (a_lease_is_held_before_it_is_empty, with_persons, {"R8"}),
         (unloads_are_answered_at_once, with_persons, {"R7"}),
         (one_key_goes_last, with_keys, {"S2"}),
+        (a_lost_device_is_planned_with, with_losses, {"D6"}),
     ],
 )
 def test_a_rule_that_is_opted_into_is_judged_too(
@@ -444,7 +455,7 @@ def test_a_difference_that_breaks_no_rule_is_not_called_a_violation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [with_pauses, with_aborts, with_persons, with_pins, with_keys])
+@pytest.mark.parametrize("shape", [with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses])
 def test_the_shapes_alone_break_nothing(shape: Callable[[Scenario], Scenario]) -> None:
     """The other control: what makes a rule matter is no fault."""
     for seed in range(1, 9):

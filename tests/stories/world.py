@@ -23,6 +23,8 @@ from gridsched.core.commands import (
     StopInstance,
 )
 from gridsched.core.events import (
+    DeviceBack,
+    DeviceLost,
     DeviceRead,
     DevicesChanged,
     Event,
@@ -151,6 +153,14 @@ class World:
         ids = {name: instance_id for instance_id, name in self._names.items()}
         held = tuple((ids[name], int(size * GB)) for name, size in held_gb.items())
         return self.tell(DeviceRead(DeviceName(card), int(self.cards[card] * GB), int(used_gb * GB), held))
+
+    def lose(self, card: str = "gpu0", why: str = "GPU is lost") -> tuple[Command, ...]:
+        """A card does not answer any more."""
+        return self.tell(DeviceLost(DeviceName(card), why))
+
+    def find(self, card: str = "gpu0") -> tuple[Command, ...]:
+        """It answers again."""
+        return self.tell(DeviceBack(DeviceName(card)))
 
     # --- persons ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.processes import children_of
+from tests.support.processes import engines_of
 
 START_TRIES = 600
 """Tries of 0.1 s: a cold start of two engines on a busy machine."""
@@ -59,8 +59,8 @@ class Gateway:
         return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
 
     def children(self) -> list[int]:
-        """The processes that the gateway has started and that live."""
-        return children_of(self.process.pid)
+        """The engines' processes that the gateway has started and that live."""
+        return engines_of(self.process.pid)
 
     def wait_until_up(self) -> None:
         """Wait for `can_serve`, or fail with what the server printed."""
@@ -90,8 +90,9 @@ class Gateway:
             raise
 
 
-def start(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> Gateway:
-    """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve."""
+def start(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Gateway:
+    """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve. `env` is
+    put over ours."""
     port = free_port()
     log = folder / "serve.log"
     with log.open("w", encoding="utf-8") as output:
@@ -100,7 +101,7 @@ def start(folder: Path, *words: str, environment: Mapping[str, str] | None = Non
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
-            env=clean_environment() | dict(environment or {}),
+            env={**clean_environment(), **(env or {})},
         )
     gateway = Gateway(process, f"http://127.0.0.1:{port}", log)
     gateway.wait_until_up()

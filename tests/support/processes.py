@@ -11,3 +11,15 @@ def children_of(pid: int | str) -> list[int]:
         with suppress(FileNotFoundError, ProcessLookupError):
             found += map(int, (task / "children").read_text(encoding="ascii").split())
     return found
+
+
+def engines_of(pid: int) -> list[int]:
+    """The same without the guard, which every server has that has ever started an engine."""
+    return [child for child in children_of(pid) if b"guard_program" not in _command_line(child)]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -1,0 +1,100 @@
+"""The guard: a small process that outlives the server by a moment and ends what the server has left (P2).
+
+It is run by its path, by a bare interpreter: it imports nothing but the standard library, and nothing of ours. It reads
+`+PID STARTTICKS` and `-PID` from its standard input, whose other end only the server holds: at its end the server is
+gone, however that came. Then every process is killed that the server has left, until there is none, and the guard ends.
+
+It must never end a process that is not proven to be the server's. There are two proofs: the group's leader is one that
+the server has named, by number and start; or the process carries the token of this server in its environment, which a
+wrapper's grandchildren inherit, in whatever group or session they are.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+LONGEST_SECONDS = 1.0
+BETWEEN_SECONDS = 0.01
+READ_BYTES = 65536
+GROUP, START_TICKS = 2, 19  # places in /proc/PID/stat, counted from the state
+
+
+def listen(fd: int) -> dict[int, int]:
+    """Take in what the server says until it is gone: the start of each living child's process, by number."""
+    known: dict[int, int] = {}
+    rest = b""
+    while data := os.read(fd, READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            sign, words = line[:1], line[1:].split()
+            if sign == b"+":
+                known[int(words[0])] = int(words[1])
+            else:
+                known.pop(int(words[0]), None)
+    return known
+
+
+def stat_of(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def carries(pid: int, mark: bytes) -> bool:
+    """Whether a process has the server's token in its environment; another user's cannot be read."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.startswith(b"GRIDSCHED_ENGINE=") and mark in word for word in words)
+
+
+def left_behind(known: dict[int, int], mark: bytes) -> Iterator[tuple[int, list[str]]]:
+    """The living processes that the server has left, with what tells each from a later one of its number."""
+    groups = {pid for pid, ticks in known.items() if stat_of(pid)[START_TICKS : START_TICKS + 1] == [str(ticks)]}
+    for folder in Path("/proc").glob("[1-9]*"):
+        pid = int(folder.name)
+        fields = stat_of(pid)
+        if not fields or fields[0] in "ZX" or pid == os.getpid():
+            continue
+        if int(fields[GROUP]) in groups or carries(pid, mark):
+            yield pid, fields
+
+
+def kill(pid: int, fields: list[str]) -> None:
+    """End this very process, which may stand still: a kill needs no continue."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if stat_of(pid)[START_TICKS : START_TICKS + 1] == [fields[START_TICKS]]:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            select.select([pidfd], [], [], BETWEEN_SECONDS)
+    except OSError:
+        pass
+    finally:
+        os.close(pidfd)
+
+
+def main(owner: str) -> None:
+    """Wait for the server's end, then clean up. `owner` is its number and start, as tokens have them."""
+    known = listen(0)
+    until = time.monotonic() + LONGEST_SECONDS
+    while time.monotonic() < until:
+        left = list(left_behind(known, f":{owner}:".encode()))
+        if not left:
+            break
+        for pid, fields in left:
+            kill(pid, fields)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

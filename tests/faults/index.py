@@ -1,0 +1,86 @@
+"""Which test shows which of the faults that others have met in programs of this kind: processes, devices, service.
+
+B is a load's life, D devices and measuring, M operation. What is shown by another folder's test is not shown here once
+more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
+"""
+
+from collections.abc import Mapping
+
+_HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
+_SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
+_DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
+
+INDEX: Mapping[str, tuple[str, ...]] = {
+    "B1": (f"{_HERE}::test_B1_a_model_whose_start_failed_is_started_again_later",),
+    "B2": (
+        f"{_HERE}::test_B2_a_model_that_was_killed_while_idle_is_loaded_again",
+        f"{_SUPERVISOR}::test_B2_death_in_service_is_seen_at_once",
+    ),
+    "B4": (f"{_HERE}::test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_ever",),
+    "B5": (f"{_HERE}::test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_next_process",),
+    "B7": (
+        f"{_HERE}::test_B7_who_waits_is_told_at_once_when_the_process_dies_while_it_loads",
+        f"{_SUPERVISOR}::test_B7_an_exit_while_starting_is_seen_at_once",
+    ),
+    "B8": (f"{_HERE}::test_B8_a_model_that_loads_is_no_victim",),
+    "B10": (
+        f"{_HERE}::test_B10_no_engine_outlives_a_gateway_that_is_killed",
+        "engine/test_child.py::test_P2_kill_9_of_the_parent_leaves_no_child",
+    ),
+    "B13": (f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",),
+    "B15": (
+        f"{_HERE}::test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next",
+        f"{_SUPERVISOR}::test_B15_a_stop_while_starting_is_no_failure",
+    ),
+    "B16": (
+        f"{_SUPERVISOR}::test_B16_a_card_that_the_engine_does_not_list_is_refused_before_a_start",
+        _DOUBT,
+    ),
+    "B17": (f"{_HERE}::test_B17_a_process_that_prints_megabytes_loads_and_serves",),
+    "B19": (
+        f"{_HERE}::test_B19_a_process_that_will_not_go_is_killed_after_its_grace",
+        f"{_SUPERVISOR}::test_B19_a_process_that_ignores_the_signal_is_killed_after_the_grace",
+    ),
+    "B20": (f"{_HERE}::test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once",),
+    "B21": (f"{_CARDS}::test_B21_a_load_that_failed_holds_nothing",),
+    "B24": (f"{_HERE}::test_B24_a_load_that_fails_says_why",),
+    "B25": ("engine/test_child.py::test_B25_children_are_forked_on_a_thread_that_does_not_end",),
+    "B27": (f"{_HERE}::test_B27_health_is_what_is_known_and_asks_no_engine",),
+    "B29": (
+        f"{_HERE}::test_B29_output_that_is_no_text_hinders_no_load",
+        "engine/test_logs.py::test_B29_lines_are_the_same_however_they_arrive",
+    ),
+    "B30": (f"{_HERE}::test_B30_addresses_come_back_however_a_process_ends",),
+    "D1": (
+        f"{_CARDS}::test_D1_what_the_driver_keeps_for_itself_is_no_program_of_somebody_elses",
+        f"{_NVML}::test_the_drivers_own_share_is_nobodys_memory",
+    ),
+    "D2": (f"{_NVML}::test_a_missing_figure_is_unknown_never_zero_or_huge", _DOUBT),
+    "D4": (f"{_NVML}::test_a_process_the_driver_does_not_list_is_unknown", _DOUBT),
+    "D7": (f"{_NVML}::test_a_card_that_does_not_tell_its_memory_is_named_and_not_used",),
+    "D8": (
+        f"{_CARDS}::test_D8_a_model_computes_on_the_card_that_it_was_planned_on",
+        f"{_SUPERVISOR}::test_D8_an_engine_that_computes_on_another_card_is_a_failed_load",
+        f"{_NVML}::test_pci_addresses_are_hexadecimal",
+    ),
+    "D10": (f"{_CARDS}::test_D10_memory_that_outlives_its_process_evicts_nobody",),
+    "D14": (_DOUBT, "vram/test_environment.py::test_E25_what_would_move_memory_or_devices_is_refused_by_name"),
+    "M3": ("engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",),
+    "M7": ("metrics/test_registry.py::test_two_registries_do_not_meet",),
+    "M10": (
+        "cli/test_refusals.py::test_a_port_that_is_taken_names_its_holder",
+        "cli/test_refusals.py::test_a_data_directory_in_use_names_its_holder",
+    ),
+}
+"""By number, the tests that show it: a file under `tests`, and a function there."""
+
+NOT_SHOWN: Mapping[str, str] = {
+    "B11": "no engine is looked for by a number yet: there is no file of them that could be stale",
+    "D6": "what a lost device means for loads and for `/api/status` is not there yet",
+    "D13": "a device's error in an answer is passed on; nobody is recycled for it yet",
+    "M1": "there is no install command yet",
+    "M5": "only shown in part: label values are bounded by the registry's own tests",
+    "M9": "there is no panel",
+    "M11": "the memory of an engine on the host is measured, and limited by nothing yet",
+}
+"""By number, why nothing shows it."""

@@ -1,0 +1,117 @@
+"""The check behind every test here sees each fault that it is there for: one that cannot fail is no check."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from tests.faults.bench import MARK, Bench, Served, _wrong_with_status, chat_body, leavings, own_children, settle
+from tests.faults.conftest import Start
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bench(start: Start) -> Bench:
+    """A gateway that serves one model."""
+    return start({"m": Served()})
+
+
+def said(bench: Bench, words: str) -> bool:
+    """Whether one of the sentences has these words."""
+    return any(words in sentence for sentence in leavings(bench))
+
+
+def test_everything_that_can_be_left_is_seen(bench: Bench) -> None:
+    """Work in flight, a process of nobody's, a file too many, a traceback: each is told, and else nothing."""
+    assert bench.chat("m").status == 200
+    assert settle(bench) == []
+    with in_flight(bench):
+        bench.until(lambda: said(bench, "in flight"), "the running chat is seen")
+        assert said(bench, "1 slots busy")
+    with stray(bench.mark):
+        assert said(bench, "is nobody's")
+    crowd = [bench.connect() for _ in range(5)]
+    for connection in crowd:
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+    assert said(bench, "more files are open")
+    for connection in crowd:
+        connection.close()
+    assert settle(bench) == []
+    log = bench.gateway.log.read_text(encoding="utf-8")
+    with bench.gateway.log.open("a", encoding="utf-8") as file:
+        file.write("Traceback (most recent call last):\n")
+    assert leavings(bench) == ["its log has a traceback"]
+    bench.gateway.log.write_text(log, encoding="utf-8")
+
+
+def test_an_engine_behind_a_dead_gateway_is_seen(bench: Bench) -> None:
+    """A process with the mark is looked for even where its gateway has ended."""
+    bench.gateway.stop()
+    assert leavings(bench) == []
+    with stray(bench.mark):
+        assert said(bench, "is nobody's")
+
+
+def test_a_child_of_the_test_itself_is_seen_also_as_a_zombie() -> None:
+    """Nobody has waited for it: it is listed until somebody does."""
+    before = set(own_children(set()))
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-ISc", ""], {})
+    try:
+        assert own_children(before) == [pid]
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert own_children(before) == [pid]
+    finally:
+        os.waitpid(pid, 0)
+    assert own_children(before) == []
+
+
+READY = {"model": "m", "state": "ready", "slots": {"busy": 0}, "estimated_bytes": 7, "measured_bytes": None}
+IDLE = {"running": 0, "length": 0}
+
+
+def test_what_is_wrong_in_the_books_is_seen() -> None:
+    """Jobs that wait, instances that never end, memory that nobody holds."""
+    card = {"reserved_bytes": 7, "freeing_bytes": 0}
+    good = {"queues": {"batch": IDLE}, "instances": [READY], "devices": [card]}
+    assert list(_wrong_with_status(good)) == []
+    assert list(_wrong_with_status(good | {"queues": {"batch": {"running": 0, "length": 2}}}))
+    assert list(_wrong_with_status(good | {"instances": [READY | {"state": "draining"}]}))
+    assert list(_wrong_with_status(good | {"instances": []}))
+    assert list(_wrong_with_status(good | {"devices": [card | {"freeing_bytes": 1}]}))
+
+
+class in_flight:  # noqa: N801 - reads as what it is in a `with`
+    """A streamed chat that goes on."""
+
+    def __init__(self, bench: Bench) -> None:
+        bench.tell("m", tokens_per_second=20)
+        self.connection: http.client.HTTPConnection = bench.connect()
+        self.connection.request("POST", "/v1/chat/completions", json.dumps(chat_body("m", stream=True, max_tokens=400)))
+
+    def __enter__(self) -> None:
+        self.connection.getresponse()
+
+    def __exit__(self, *exc: object) -> None:
+        self.connection.close()
+
+
+class stray:  # noqa: N801 - the same
+    """A process with the mark that the gateway did not start."""
+
+    def __init__(self, mark: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-ISc", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env={MARK: mark}
+        )
+
+    def __enter__(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.1)  # it has its environment once it runs
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.communicate(b"")

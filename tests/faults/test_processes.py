@@ -1,0 +1,257 @@
+"""Section B: a load's life, from its start to memory that is back, on real processes behind one gateway."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.faults.bench import GIB, Bench, Served, chat_body, engine_program, serve
+from tests.faults.conftest import Start
+
+pytestmark = pytest.mark.slow
+
+BIG = Served(weights_bytes=10 * GIB)
+"""Two of them do not fit at once."""
+
+SMALL = ("b1", "b2", "b7e", "b7c", "b15", "b17", "b20", "b24", "b27", "b29")
+PAIRS = ("b4", "b5", "b8", "b19", "b30")
+
+
+@pytest.fixture(scope="module")
+def bench(benches: list[Bench], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One gateway: a small model for each test that needs one, and two that do not fit together for the others."""
+    models = dict.fromkeys(SMALL, Served()) | {f"{name}{side}": BIG for name in PAIRS for side in "xy"}
+    running = serve(tmp_path_factory.mktemp("processes"), models, settings={"devices": {"host_budget": "16GiB"}})
+    benches.append(running)
+    yield running
+    assert running.gateway.stop() == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def failed_long_ago(bench: Bench) -> None:
+    """B1's first start fails before all other tests, so that its back-off is nearly over when its own comes."""
+    bench.tell("b1", exit_at="start", print_lines=["the first start goes wrong"])
+    refused = bench.chat("b1")
+    assert (refused.status, refused.error["code"]) == (503, "model_failed")
+    assert "the first start goes wrong" in refused.error["gridsched"]["log_tail"]
+    bench.tell("b1")
+
+
+def test_B2_a_model_that_was_killed_while_idle_is_loaded_again(bench: Bench) -> None:
+    """B2: the death is seen without being asked, its memory goes from the books, and the next chat is answered."""
+    assert bench.chat("b2").status == 200
+    os.kill(bench.pid("b2"), signal.SIGKILL)
+    assert bench.until_event("exit", "b2")["cause"] == "killed"
+    bench.until(lambda: not bench.instances("b2"), "it is gone from the books")
+    assert bench.chat("b2").status == 200
+    assert bench.starts("b2") == 2
+
+
+def test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_ever(bench: Bench) -> None:
+    """B4: while it lives, who waits is told for whom; once it is dead, its model goes and the other is served."""
+    assert bench.chat("b4x").status == 200
+    with socket.create_connection(("127.0.0.1", int(bench.gateway.url.rpartition(":")[2]))) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(raw_chat("b4x", stream=True, max_tokens=1_000_000))
+        bench.until(lambda: bench.instances("b4x")[0]["slots"]["busy"] == 1, "its step runs")
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(bench.chat, "b4y")
+            bench.until(lambda: bench.instances("b4x")[0]["state"] == "draining", "it drains")
+            (waiting,) = bench.status()["waiting"]
+            assert waiting["model"] == "b4y"
+            assert "b4x" in waiting["reason"]
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()
+            assert other.result().status == 200
+    assert not bench.instances("b4x")
+
+
+def test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_next_process(bench: Bench) -> None:
+    """B5: in a drain beside a stream, and between its signal and its end: both 200, the dying one unasked."""
+    bench.tell("b5x", tokens_per_second=20, term_delay_seconds=0.3)
+    assert bench.chat("b5x").status == 200
+    first = bench.pid("b5x")
+    with bench.streamed("b5x", max_tokens=10) as lines, ThreadPoolExecutor() as pool:
+        next(lines)
+        other = pool.submit(bench.chat, "b5y")
+        bench.until(lambda: bench.instances("b5x")[0]["state"] == "draining", "it drains")
+        in_drain = pool.submit(bench.chat, "b5x")
+        assert b"data: [DONE]" in list(lines)
+        bench.until(
+            lambda: [item for item in bench.instances("b5x") if item["state"] == "stopping"], "it is told to go"
+        )
+        in_the_end = pool.submit(bench.chat, "b5x")
+        assert [asked.result().status for asked in (other, in_drain, in_the_end)] == [200, 200, 200]
+    assert first not in bench.pids("b5x")
+    assert bench.starts("b5x") == 2
+    assert bench.recorded("b5x", "path").count("/v1/chat/completions") == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "switches", "words"),
+    [
+        ("b7e", {"exit_at": "start"}, "status 1"),
+        ("b7c", {"exit_at": "load", "exit_signal": int(signal.SIGSEGV)}, "SIGSEGV"),
+    ],
+)
+def test_B7_who_waits_is_told_at_once_when_the_process_dies_while_it_loads(
+    bench: Bench, model: str, switches: dict[str, object], words: str
+) -> None:
+    """B7: not at the load's limit of 20 s, with how it ended and its last lines; no memory is booked for it."""
+    bench.tell(model, start_delay_seconds=0.2, print_lines=["loading", "the file is odd"], **switches)
+    refused = bench.chat(model)
+    assert (refused.status, refused.error["code"]) == (503, "model_failed")
+    assert words in refused.error["message"]
+    assert refused.error["gridsched"]["log_tail"][-2:] == ["loading", "the file is odd"]
+    assert int(refused.headers["x-gridsched-queue-ms"]) < 10_000
+    assert not bench.instances(model)
+
+
+def test_B8_a_model_that_loads_is_no_victim(bench: Bench) -> None:
+    """B8: the second waits until the first has loaded and served who waited for it."""
+    bench.tell("b8x", start_delay_seconds=0.4)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(bench.chat, "b8x")
+        bench.until_event("load", "b8x")
+        second = pool.submit(bench.chat, "b8y")
+        assert (first.result().status, second.result().status) == (200, 200)
+    assert bench.starts("b8x") == 1
+    assert bench.events("complete", "b8x")[0]["seq"] < bench.events("load", "b8y")[0]["seq"]
+
+
+def test_B10_no_engine_outlives_a_gateway_that_is_killed(start: Start, tmp_path: Path) -> None:
+    """B10: with one that runs and one that stands still; the next gateway starts, and leaves somebody else's alone."""
+    bench = start({"one": Served(), "two": Served()})
+    for model in ("one", "two"):
+        assert bench.chat(model).status == 200
+    pids = [bench.pid("one"), bench.pid("two")]
+    os.kill(pids[1], signal.SIGSTOP)
+    handles = [os.pidfd_open(pid) for pid in pids]
+    words = [str(engine_program(tmp_path)), "--host", str(tmp_path / "foreign.sock"), "--parallel", "1"]
+    with subprocess.Popen([*words, "--ctx-size", "512", "--alias", "foreign"]) as foreign:
+        try:
+            bench.gateway.process.kill()
+            bench.gateway.process.wait(10)
+            for handle in handles:
+                assert select.select([handle], [], [], 10.0)[0], "an engine has outlived its gateway"
+                os.close(handle)
+            again = start()
+            assert again.chat("one").status == 200
+            assert foreign.poll() is None
+        finally:
+            foreign.kill()
+
+
+def test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next(bench: Bench) -> None:
+    """B15: its polling ends with it, and a new request finds it: one start in all."""
+    bench.tell("b15", start_delay_seconds=0.4)
+    connection = bench.connect()
+    connection.request("POST", "/v1/chat/completions", raw_chat("b15").partition(b"\r\n\r\n")[2])
+    bench.until_event("load", "b15")
+    connection.close()
+    bench.until_event("cancel", "b15")
+    assert bench.chat("b15").status == 200
+    assert bench.starts("b15") == 1
+
+
+def test_B17_a_process_that_prints_megabytes_loads_and_serves(bench: Bench) -> None:
+    """B17: before it listens and with every answer; somebody reads all of it, and its log stays within bounds."""
+    bench.tell("b17", print_bytes=2 << 20, print_bytes_per_request=200 << 10)
+    assert [bench.chat("b17").status for _ in range(5)] == [200] * 5
+    logs = list((bench.folder / "data" / "logs").glob("b17.log*"))
+    assert logs
+    assert sum(path.stat().st_size for path in logs) <= 20 << 20
+
+
+def test_B19_a_process_that_will_not_go_is_killed_after_its_grace(bench: Bench) -> None:
+    """B19: and what waited for its memory is loaded then, not before."""
+    bench.tell("b19x", ignore_term=True)
+    assert bench.chat("b19x").status == 200
+    pid = bench.pid("b19x")
+    assert bench.chat("b19y").status == 200
+    assert not Path(f"/proc/{pid}").exists()
+    gone, loaded = bench.events("exit", "b19x")[0]["seq"], bench.events("load", "b19y")[0]["seq"]
+    assert gone < loaded
+
+
+def test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once(bench: Bench) -> None:
+    """B20: all are answered, by one process, one after the other on its slot."""
+    bench.tell("b20", start_delay_seconds=0.2)
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(bench.chat, ["b20"] * 20))
+    assert [answer.status for answer in answers] == [200] * 20
+    assert bench.starts("b20") == 1
+
+
+def test_B24_a_load_that_fails_says_why(bench: Bench) -> None:
+    """B24: the line that tells, in the message."""
+    bench.tell("b24", exit_at="start", print_lines=["error loading model: unknown model architecture: 'foo'", "bye"])
+    refused = bench.chat("b24")
+    assert refused.error["code"] == "model_failed"
+    assert refused.error["gridsched"]["cause"] == "unknown_architecture"
+    assert "unknown model architecture: 'foo'" in refused.error["message"]
+
+
+def test_B27_health_is_what_is_known_and_asks_no_engine(bench: Bench) -> None:
+    """B27: with an engine that hangs on the question ten answers come while it is still being asked the first time."""
+    bench.tell("b27", hang_at="/health")
+    connection = bench.connect()
+    connection.request("POST", "/v1/chat/completions", raw_chat("b27").partition(b"\r\n\r\n")[2])
+    bench.until(lambda: "/health" in bench.recorded("b27", "path"), "the engine is asked")
+    answers = [bench.ask("/health").json for _ in range(10)]
+    assert {(answer["status"], answer["can_serve"]) for answer in answers} == {("ok", True)}
+    assert all("b27" in answer["loading"] for answer in answers)
+    assert bench.recorded("b27", "path").count("/health") == 1
+    os.kill(bench.pid("b27"), signal.SIGKILL)
+    assert connection.getresponse().status == 503
+    connection.close()
+
+
+def test_B29_output_that_is_no_text_hinders_no_load(bench: Bench) -> None:
+    """B29: 200 KiB without an end of line, bytes that are no UTF-8, then lines."""
+    bench.tell("b29", print_raw_hex="2e" * (200 << 10) + "fffe0a" + b"an honest line\n".hex())
+    assert bench.chat("b29").status == 200
+    lines = (bench.folder / "data" / "logs" / "b29.log").read_text(encoding="utf-8").splitlines()
+    assert "an honest line" in lines
+    assert max(map(len, lines)) <= 8 << 10
+
+
+def test_B30_addresses_come_back_however_a_process_ends(bench: Bench) -> None:
+    """B30: twelve starts in turn, some ended by SIGKILL: none finds its address taken, none is left over."""
+    for turn in range(6):
+        for side in "xy":
+            assert bench.chat(f"b30{side}").status == 200
+        if turn % 2:
+            os.kill(bench.pid("b30y"), signal.SIGKILL)
+            bench.until(lambda: not bench.instances("b30y"), "it is gone")
+    assert bench.starts("b30x") == 6
+    bench.until(lambda: len(sockets(bench)) == len(bench.status()["instances"]), "no address is left behind")
+
+
+def test_B1_a_model_whose_start_failed_is_started_again_later(bench: Bench) -> None:
+    """B1: when it may be is told, and by then it works; nothing had to be restarted."""
+    rest_seconds = bench.status()["failed"].get("b1", {"retry_after_s": 0.0})["retry_after_s"]
+    assert rest_seconds <= 10.0
+    with suppress(subprocess.TimeoutExpired):
+        bench.gateway.process.wait(rest_seconds + 0.05)
+    assert bench.chat("b1").status == 200
+    assert bench.starts("b1") == 2
+
+
+def sockets(bench: Bench) -> list[Path]:
+    """The addresses of engines."""
+    return list((bench.folder / "data" / "run").glob("*.sock"))
+
+
+def raw_chat(model: str, **more: object) -> bytes:
+    """A chat as bytes."""
+    body = json.dumps(chat_body(model, **more)).encode()
+    return b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
