@@ -24,9 +24,9 @@ from gridsched.api.settings import FrontSettings
 from gridsched.core.errors import CoreError
 from gridsched.core.events import ModelsChanged
 from gridsched.core.scheduler import Scheduler
+from gridsched.devices.choice import Usable, Wanted, all_of
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
-from gridsched.devices.nvml import Usable, all_of
 from gridsched.engine.argv import refused_flags
 from gridsched.engine.builds import BuildError, Builds
 from gridsched.engine.cards import advice, match, unmeasured
@@ -148,13 +148,12 @@ def open_port(settings: Settings) -> socket.socket:
 def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mapping[str, str], home: Path) -> Machine:
     """Find devices, engine and models. Blocks, and runs the engine once: not inside trio. Raises StartError."""
     headroom = Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
+    wanted = Wanted(headroom, settings.devices.ignore, settings.devices.total_bytes)
     engine_found = find_engine(
         str(settings.engine.path) if settings.engine.path else None, environ, pinned_engine(settings, data_dir.path)
     )
     try:
-        found = discover(
-            headroom, settings.devices.host_budget_bytes, settings.devices.ignore, usable=_cards_of(engine_found)
-        )
+        found = discover(wanted, settings.devices.host_budget_bytes, _cards_of(engine_found))
     except NoDevice as error:
         raise StartError(str(error)) from None
     infos = found.monitor.devices()

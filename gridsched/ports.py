@@ -80,6 +80,10 @@ class DeviceMonitor(Protocol):
     def lost(self) -> Mapping[DeviceName, str]:
         """The devices that did not answer at the last reading, and why (D6)."""
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """An instance's launch is over. Where a driver tells no figure of it, what it holds is what its device's use
+        grew by until then (D2). Unknown ones are ignored."""
+
 
 class HostMemory(Protocol):
     """Host memory beside cards: what launches take there is held against its size and never reserved."""

@@ -83,6 +83,9 @@ class SimulatedCards:
         """Simulated cards always answer."""
         return {}
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """Simulated cards tell what each process holds: nothing depends on it."""
+
     # --- what the simulated engine and tests do to the cards ----------------------------------------------------
 
     def free_bytes(self, device: DeviceName) -> int:

@@ -81,6 +81,9 @@ class HostMonitor:
         """Host memory is never lost."""
         return {}
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """Host memory is told for each process: nothing depends on it."""
+
     def _read(self, processes: Mapping[InstanceId, int]) -> DeviceRead:
         trees = process_trees(set(processes.values()), self._proc)
         memories = {instance: memory_of(trees[pid], self._proc) for instance, pid in processes.items()}

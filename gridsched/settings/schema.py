@@ -34,6 +34,7 @@ from gridsched.settings.values import (
     PATH,
     SHARE,
     SIZE,
+    SIZES,
     TEXT,
     Amount,
     duration,
@@ -197,6 +198,11 @@ class DevicesSettings(Section):
     )
     ignore: Annotated[tuple[Annotated[str, TEXT], ...], BeforeValidator(_list)] = _setting(
         (), "Devices that are left alone, by name, UUID or PCI address."
+    )
+    total_bytes: Annotated[dict[str, int], SIZES] = _setting(
+        {},
+        "What may be planned of a GPU that borrows its memory from the host, by name, UUID or PCI address:"
+        " `{gpu0: 24GiB}`; without it such a GPU is not used.",
     )
 
 

@@ -252,6 +252,30 @@ AMOUNT = Reads(
 )
 
 
+def _sizes(value: object) -> dict[str, int]:
+    """Sizes by name. Raises ValueError."""
+    match value:
+        case None | Written(is_null=True):
+            return {}
+        case Mapping():
+            return {str(name): _size_of(name, size) for name, size in value.items()}
+    raise ValueError(f"expected a mapping of names to sizes, {shown(value)}")
+
+
+def _size_of(name: object, size: object) -> int:
+    try:
+        return size_of(size)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+SIZES = Reads(
+    "mapping of names to sizes",
+    lambda value, _: _sizes(value),
+    {"type": ["object", "null"], "additionalProperties": SIZE.json_schema},
+)
+
+
 # --- paths, flags, environment ----------------------------------------------------------------------------------
 
 

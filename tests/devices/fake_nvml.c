@@ -9,6 +9,9 @@
  *   holds CARD compute|graphics PID BYTES|unknown      one row of a process list
  *   claims CARD PID BYTES                              used there, and a row of the compute list, while that process is
  *   fails CARD memory|compute|graphics|name CODE       that question about that card gives this code
+ *   fails CARD QUESTION CODE FROM TO                   the same, from so manieth to so manieth time since it was opened
+ *   hangs CARD memory|compute|graphics|name            that question is not answered for as long as this line is there
+ *   mig CARD MODE                                      0 or 1; without it that question is not supported
  *
  * Structures and names are those of NVML's public header as the binding declares them.
  */
@@ -19,8 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       NOT_LOADED = 9, VERSION_MISMATCH = 25 };
 
 struct card { char uuid[80], pci[32], name[96]; uint64_t total, reserved, used; };
 struct memory { uint32_t version; uint64_t total, reserved, free, used; };
@@ -54,16 +59,42 @@ static int visit_card(const char *line, void *with) {
     return search->uuid ? !strcmp(search->uuid, card->uuid) : index == search->wanted;
 }
 
-struct failure_search { int card; const char *call; int code; };
+struct failure_search { int card; const char *call; int code, times; };
 
 static int visit_failure(const char *line, void *with) {
     struct failure_search *search = with;
-    int card, code;
+    int card, code, from, to;
     char call[16];
-    if (sscanf(line, "fails %d %15s %d", &card, call, &code) != 3 || card != search->card || strcmp(call, search->call))
-        return 0;
+    int words = sscanf(line, "fails %d %15s %d %d %d", &card, call, &code, &from, &to);
+    if (words < 3 || card != search->card || strcmp(call, search->call)) return 0;
+    if (words == 5 && (search->times < from || search->times > to)) return 0;
     search->code = code;
     return 1;
+}
+
+static int visit_hang(const char *line, void *with) {
+    const struct failure_search *search = with;
+    int card;
+    char call[16];
+    return sscanf(line, "hangs %d %15s", &card, call) == 2 && card == search->card && !strcmp(call, search->call);
+}
+
+struct mode_search { int card; unsigned mode; };
+
+static int visit_mode(const char *line, void *with) {
+    struct mode_search *search = with;
+    int card;
+    return sscanf(line, "mig %d %u", &card, &search->mode) == 2 && card == search->card;
+}
+
+/* How many times a question was put since the driver was opened. Cards beyond the eighth share a count. */
+static int asked[8][4];
+
+static int count_question(int card, const char *call) {
+    static const char *const calls[] = {"memory", "compute", "graphics", "name"};
+    for (int index = 0; index < 4; index++)
+        if (!strcmp(calls[index], call)) return ++asked[card & 7][index];
+    return 0;
 }
 
 struct capability_search { int card, major, minor; };
@@ -118,8 +149,9 @@ static int look_up(void *handle, const char *call, struct card *card) {
     if (!opened) return UNINITIALIZED;
     struct card_search search = {.wanted = (int)(intptr_t)handle - 1};
     if (!each_line(visit_card, &search)) return INVALID_ARGUMENT;
-    struct failure_search failure = {.card = search.wanted, .call = call};
+    struct failure_search failure = {.card = search.wanted, .call = call, .times = count_question(search.wanted, call)};
     each_line(visit_failure, &failure);
+    while (each_line(visit_hang, &failure)) usleep(1000);
     struct claim_sum claims = {.card = search.wanted};
     each_line(visit_claim, &claims);
     *card = search.card;
@@ -132,6 +164,7 @@ int nvmlInitWithFlags(unsigned flags) {
     int code = getenv("NVML_STORY") ? SUCCESS : NOT_LOADED;
     each_line(visit_driver, &code);
     opened = code == SUCCESS;
+    memset(asked, 0, sizeof asked);
     return code;
 }
 
@@ -190,6 +223,16 @@ int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) {
     return SUCCESS;
 }
 
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    struct card card;
+    int code = look_up(handle, "", &card);
+    struct mode_search search = {.card = (int)(intptr_t)handle - 1};
+    if (code) return code;
+    if (!each_line(visit_mode, &search)) return NOT_SUPPORTED;
+    *current = *pending = search.mode;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *pci) {
     struct card card;
     int code = look_up(handle, "", &card);
@@ -213,7 +256,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory *memory) {
     struct card card;
     int code = look_up(handle, "memory", &card);
     if (code) return code;
-    if (memory->version != (sizeof *memory | 2u << 24)) return INVALID_ARGUMENT;
+    if (memory->version != (sizeof *memory | 2u << 24)) return VERSION_MISMATCH;
     memory->total = card.total;
     memory->reserved = card.reserved;
     memory->used = card.used;

@@ -5,8 +5,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gridsched.devices.discover import NoDevice, discover
-from gridsched.devices.headroom import Headroom
+from gridsched.devices.choice import Wanted
+from gridsched.devices.discover import NoDevice, Roots, discover
 
 GIB = 1 << 30
 
@@ -24,7 +24,7 @@ def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_card_half_of_the_free_memory_is_the_budget(tmp_path: Path) -> None:
     """The sentence says how much, why, and what changes it."""
     (tmp_path / "meminfo").write_text(f"MemAvailable: {6 * GIB // 1024} kB\n")
-    found = discover(Headroom(), proc=tmp_path, cgroup=tmp_path)
+    found = discover(Wanted(), roots=Roots(tmp_path, tmp_path, tmp_path))
     assert found.monitor.devices()[0].spec.total_bytes == 3 * GIB
     (note,) = found.notes
     assert note.startswith(
@@ -35,7 +35,7 @@ def test_without_a_card_half_of_the_free_memory_is_the_budget(tmp_path: Path) ->
 
 def test_a_configured_budget_is_used_as_it_is(tmp_path: Path) -> None:
     """Even where the system tells nothing about its memory."""
-    found = discover(Headroom(), 2 * GIB, proc=tmp_path, cgroup=tmp_path)
+    found = discover(Wanted(), 2 * GIB, roots=Roots(tmp_path, tmp_path, tmp_path))
     assert found.monitor.devices()[0].spec.total_bytes == 2 * GIB
     assert "as configured" in found.notes[0]
 
@@ -43,4 +43,4 @@ def test_a_configured_budget_is_used_as_it_is(tmp_path: Path) -> None:
 def test_with_nothing_to_plan_with_the_setting_is_named(tmp_path: Path) -> None:
     """No card, no /proc, no budget: what to set is said."""
     with pytest.raises(NoDevice, match=r"Set devices\.host_budget"):
-        discover(Headroom(), proc=tmp_path, cgroup=tmp_path)
+        discover(Wanted(), roots=Roots(tmp_path, tmp_path, tmp_path))

@@ -39,6 +39,9 @@ class Cards:
         """It always answers."""
         return {}
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """It tells what each process holds: nothing depends on it."""
+
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         """What the plan says for now; a card without a figure yet gives no reading."""
         self.asked.append(dict(processes))

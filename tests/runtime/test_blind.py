@@ -42,6 +42,9 @@ class Blinking:
     def lost(self) -> Mapping[DeviceName, str]:
         return {}
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """It tells what each process holds: nothing depends on it."""
+
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         await trio.lowlevel.checkpoint()
         match self.sight:

@@ -73,6 +73,7 @@ CASES = {
     "devices.headroom": Case("2GB", lambda s: s.devices.headroom, Amount(size_bytes=2 * 10**9)),
     "devices.host_budget": Case("8GiB", lambda s: s.devices.host_budget_bytes, 8 * 2**30),
     "devices.ignore": Case("[gpu1, 41:00.0, 3]", lambda s: s.devices.ignore, ("gpu1", "41:00.0", "3")),
+    "devices.total": Case("{gpu0: 24GiB}", lambda s: s.devices.total_bytes, {"gpu0": 24 * 2**30}),
     "engine.path": Case("bin/llama-server", lambda s: s.engine.path, FOLDER / "bin/llama-server"),
     "engine.startup_timeout": Case("20m", lambda s: s.engine.startup_timeout_seconds, 1200.0),
     "engine.stop_grace": Case("3s", lambda s: s.policy().stop_grace_seconds, 3.0),

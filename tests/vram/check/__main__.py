@@ -20,9 +20,11 @@ import trio
 
 from gridsched import __version__
 from gridsched.core.ids import DeviceName
+from gridsched.devices.choice import Wanted
+from gridsched.devices.discover import find_cards
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.host import HostMonitor, default_budget_bytes
-from gridsched.devices.nvml import driver_version, find_cards
+from gridsched.devices.nvml import driver_version
 from gridsched.devices.procfs import MemoryUnreadable, available_bytes
 from gridsched.engine.cards import match
 from gridsched.engine.find import find_engine
@@ -105,10 +107,10 @@ def _host() -> DeviceMonitor:
 
 def _cards(found: FoundEngine) -> DeviceMonitor:
     """The cards that the engine can compute on."""
-    cards = find_cards(Headroom(), usable=lambda infos: match(infos, found.devices).backends)
-    if cards.monitor is None:
-        raise Impossible("\n".join((*cards.notes, NO_CARD)))
-    return cards.monitor
+    monitor, notes = find_cards(Wanted(), lambda infos: match(infos, found.devices).backends)
+    if monitor is None:
+        raise Impossible("\n".join((*notes, NO_CARD)))
+    return monitor
 
 
 async def _launch_all(bench: Bench, run: Run, asked: argparse.Namespace) -> None:
