@@ -17,14 +17,13 @@ from pathlib import Path
 
 from gridsched import app
 from gridsched.cli.options import a_path, say
-from gridsched.devices.headroom import Headroom
-from gridsched.devices.nvml import find_cards
+from gridsched.devices.choice import Wanted
+from gridsched.devices.discover import find_cards
 from gridsched.engine.builds import BuildError, Builds, Installed
 from gridsched.engine.cards import advice
 from gridsched.engine.find import find_engine, tried_engine
 from gridsched.engine.locate import FoundEngine, ask_pinned, located
 from gridsched.engine.sources import unpack
-from gridsched.ports import DeviceInfo
 from gridsched.settings.paths import DataDirError, data_dir_path
 from gridsched.settings.schema import Settings
 
@@ -209,9 +208,8 @@ def _after_pin(settings: Settings, faults: list[str]) -> int:
 
 
 def _remark(found: FoundEngine) -> None:
-    cards: tuple[DeviceInfo, ...] = ()
-    if (monitor := find_cards(Headroom(0.0, 0)).monitor) is not None:
-        cards = monitor.devices()
+    monitor, _ = find_cards(Wanted())
+    cards = monitor.devices() if monitor is not None else ()
     for sentence in advice(found.devices, found.card_trouble, cards, compiler=shutil.which("nvcc") is not None):
         print(f"note       {sentence}")
 
