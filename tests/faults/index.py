@@ -7,6 +7,7 @@ more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 from collections.abc import Mapping
 
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
+_GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
 
@@ -55,16 +56,31 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_CARDS}::test_D1_what_the_driver_keeps_for_itself_is_no_program_of_somebody_elses",
         f"{_NVML}::test_the_drivers_own_share_is_nobodys_memory",
     ),
-    "D2": (f"{_NVML}::test_a_missing_figure_is_unknown_never_zero_or_huge", _DOUBT),
-    "D4": (f"{_NVML}::test_a_process_the_driver_does_not_list_is_unknown", _DOUBT),
-    "D7": (f"{_NVML}::test_a_card_that_does_not_tell_its_memory_is_named_and_not_used",),
+    "D2": (
+        f"{_NVML}::test_a_missing_figure_is_unknown_never_zero_or_huge",
+        f"{_GROWN}::test_D2_D4_a_process_without_a_figure_holds_what_the_use_grew_by",
+        _DOUBT,
+    ),
+    "D4": (
+        f"{_NVML}::test_a_process_the_driver_does_not_list_is_unknown",
+        f"{_GROWN}::test_D4_own_memory_is_never_an_outside_programs",
+        _DOUBT,
+    ),
+    "D7": (
+        f"{_NVML}::test_D7_a_card_that_does_not_tell_its_memory_is_named_and_not_used",
+        f"{_NVML}::test_D7_a_configured_size_is_planned_and_its_use_is_read_from_the_host",
+    ),
     "D8": (
         f"{_CARDS}::test_D8_a_model_computes_on_the_card_that_it_was_planned_on",
         f"{_SUPERVISOR}::test_D8_an_engine_that_computes_on_another_card_is_a_failed_load",
         f"{_NVML}::test_pci_addresses_are_hexadecimal",
     ),
     "D10": (f"{_CARDS}::test_D10_memory_that_outlives_its_process_evicts_nobody",),
-    "D14": (_DOUBT, "vram/test_environment.py::test_E25_what_would_move_memory_or_devices_is_refused_by_name"),
+    "D14": (
+        f"{_GROWN}::test_D14_managed_memory_never_replaces_the_estimate",
+        _DOUBT,
+        "vram/test_environment.py::test_E25_what_would_move_memory_or_devices_is_refused_by_name",
+    ),
     "M3": ("engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",),
     "M7": ("metrics/test_registry.py::test_two_registries_do_not_meet",),
     "M10": (
