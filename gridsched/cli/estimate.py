@@ -85,7 +85,7 @@ def _devices(text: str) -> _Devices:
 
 def main(args: argparse.Namespace) -> int:
     """Print the estimate. 0, also where it does not fit; 2 for a file, a flag or a target that cannot be planned."""
-    flags = tuple(args.engine_flags)
+    flags = tuple(args.words)
     try:
         file = _read(args.file)
         target, notes = _target(args, flags)

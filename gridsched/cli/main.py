@@ -20,6 +20,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "serve": "run the gateway",
+    "watchdog": "the recovery sidecar: says how the gateway is, restarts it, mends its configuration, over MCP",
     "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
     "check": "check the configuration, the engine, the devices and every model's fit",
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
@@ -34,8 +35,9 @@ COMMANDS = {
 }
 
 
-TAKES_ENGINE_FLAGS = frozenset(("estimate",))
-"""Commands for which what follows `--` is llama-server's; its flags look like ours, so no parser of ours sees them."""
+TAKES_WORDS = frozenset(("estimate", "watchdog"))
+"""Commands for which what follows `--` is for another program (llama-server, `gridsched serve`); its flags look like
+the command's own, so the command's parser does not see them."""
 
 
 class Command(Protocol):
@@ -70,10 +72,10 @@ def main(argv: list[str] | None = None) -> int:
     streams.prepare()
     words = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in words if word in COMMANDS), None)
-    ours = words.index("--") if chosen in TAKES_ENGINE_FLAGS and "--" in words else len(words)
+    ours = words.index("--") if chosen in TAKES_WORDS and "--" in words else len(words)
     try:
         args = build_parser(chosen).parse_args(words[:ours])
-        args.engine_flags = words[ours + 1 :]
+        args.words = words[ours + 1 :]
         code = load(args.command).main(args)
         print(end="", flush=True)
     except KeyboardInterrupt:

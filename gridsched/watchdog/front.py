@@ -1,0 +1,95 @@
+"""The gateway's HTTP side, as a client sees it: one question, one answer, in bounded time. And who has a port.
+
+Must never wait longer than it is told to, and never use a proxy of the environment.
+"""
+
+import http.client
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gridsched.watchdog.processes import PROC, pids
+
+MOST_ANSWER_BYTES = 1024 * 1024
+_LISTENING = "0A"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: the status, and the JSON object, empty where it was none."""
+
+    status: int
+    told: dict[str, Any]
+
+
+class NoAnswer(Exception):
+    """Nothing came back; why, in a few words."""
+
+
+def ask(port: int, method: str, path: str, seconds: float, body: object = None) -> Answer:
+    """One request to whatever listens on a port of this machine. Raises NoAnswer."""
+    host = next(iter(listening_addresses(port)), "127.0.0.1")
+    connection = http.client.HTTPConnection(_EVERYWHERE.get(host, host), port, timeout=seconds)
+    headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+        answer = connection.getresponse()
+        data = answer.read(MOST_ANSWER_BYTES)
+    except TimeoutError:
+        raise NoAnswer(f"no answer within {seconds:g} s") from None
+    except ConnectionRefusedError:
+        raise NoAnswer(f"nobody listens on port {port}") from None
+    except OSError as error:
+        raise NoAnswer(error.strerror or type(error).__name__) from None
+    except http.client.HTTPException as error:
+        raise NoAnswer(f"what answers does not speak HTTP ({type(error).__name__})") from None
+    finally:
+        connection.close()
+    with suppress(ValueError, RecursionError):
+        told = json.loads(data)
+        if isinstance(told, dict):
+            return Answer(answer.status, told)
+    return Answer(answer.status, {})
+
+
+def listening_addresses(port: int) -> list[str]:
+    """The addresses on which somebody listens on a TCP port."""
+    return [address for address, _ in _listeners(port)]
+
+
+def holder_of(port: int) -> str:
+    """Who listens on a port, as well as it can be seen from here."""
+    inodes = {f"socket:[{inode}]" for _, inode in _listeners(port)}
+    for pid in pids():
+        with suppress(OSError):
+            for link in (PROC / str(pid) / "fd").iterdir():
+                with suppress(OSError):
+                    if str(link.readlink()) in inodes:
+                        name = (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
+                        return f"process {pid} ({name})"
+    return "another process"
+
+
+def _listeners(port: int) -> Iterator[tuple[str, str]]:
+    """Address and inode of each listening socket on a port."""
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        try:
+            lines = Path(f"/proc/net/{name}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for words in map(str.split, lines):
+            address, _, hex_port = words[1].rpartition(":")
+            if words[3] == _LISTENING and int(hex_port, 16) == port:
+                yield _address(family, address), words[9]
+
+
+def _address(family: socket.AddressFamily, text: str) -> str:
+    """An address as /proc writes it: 32-bit words, each in the byte order of this machine."""
+    words = (int(text[at : at + 8], 16) for at in range(0, len(text), 8))
+    return socket.inet_ntop(family, b"".join(word.to_bytes(4, sys.byteorder) for word in words))

@@ -1,0 +1,165 @@
+"""Processes that are not ours: who they are, what they say of themselves, and how they are ended.
+
+A process is its pid *and* its start time. Must never send a signal to a pid alone: a pidfd is opened, the start time is
+compared, and the signal goes through the pidfd, so that it cannot reach whoever has got the number since.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+REAP_SECONDS = 5.0
+"""After SIGKILL; a process that the kernel holds (state D) may stay for longer, and is then said to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process for good: its number, and when it started, in clock ticks since boot."""
+
+    pid: int
+    start_ticks: int
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has this number now; None for none, and for one that has ended and is not reaped."""
+    fields = _stat(pid)
+    return ProcessId(pid, int(fields[19])) if fields and fields[0] not in "ZX" else None
+
+
+def state_of(process: ProcessId) -> str:
+    """The kernel's letter (R, S, D, T …); empty when the process is gone."""
+    fields = _stat(process.pid)
+    return fields[0] if fields and int(fields[19]) == process.start_ticks else ""
+
+
+def alive(process: ProcessId) -> bool:
+    """Whether it runs, sleeps or stands."""
+    return state_of(process) not in ("", "Z", "X")
+
+
+def age_seconds(process: ProcessId) -> float:
+    """How long ago it was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def is_ours(pid: int) -> bool:
+    """Whether the process is this user's."""
+    try:
+        return (PROC / str(pid)).stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def pids() -> Iterator[int]:
+    """Every number in use, but our own."""
+    for name in os.listdir(PROC):  # noqa: PTH208 - names are all that is wanted, and there may be thousands
+        if name.isdigit() and int(name) != os.getpid():
+            yield int(name)
+
+
+def words_of(pid: int, what: str) -> list[str]:
+    """The NUL-separated words of `cmdline` or `environ`; none where they may not be read."""
+    try:
+        data = (PROC / str(pid) / what).read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in data.split(b"\0") if word]
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """What a process was started with."""
+    pairs = (word.partition("=") for word in words_of(pid, "environ"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def folder_of(pid: int) -> Path | None:
+    """Its current folder."""
+    try:
+        return (PROC / str(pid) / "cwd").readlink()
+    except OSError:
+        return None
+
+
+def holds_lock(pid: int, path: Path) -> bool:
+    """Whether the process holds the lock of a file (flock): its own descriptors say so, nobody has to try."""
+    try:
+        wanted = path.stat()
+        for link in (PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                found = link.stat()
+                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                    told = (PROC / str(pid) / "fdinfo" / link.name).read_text(encoding="ascii", errors="replace")
+                    if any(line.startswith("lock:") and "FLOCK" in line for line in told.splitlines()):
+                        return True
+    except OSError:
+        return False
+    return False
+
+
+def send(process: ProcessId, number: signal.Signals) -> bool:
+    """Signal a process if it is still the one; whether it was sent. Never raises."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        if process.pid <= 1 or not alive(process):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def wait_gone(processes: Iterable[ProcessId], seconds: float) -> list[ProcessId]:
+    """Wait until they have ended, by their pidfds; those that have not after `seconds`."""
+    handles: dict[int, ProcessId] = {}
+    poll = select.poll()
+    try:
+        for process in processes:
+            with suppress(OSError):
+                handle = os.pidfd_open(process.pid)
+                handles[handle] = process
+                if alive(process):
+                    poll.register(handle, select.POLLIN)
+                else:
+                    del handles[handle]
+                    os.close(handle)
+        waiting = dict(handles)
+        deadline = time.monotonic() + seconds
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            for handle, _ in poll.poll(left * 1000):
+                poll.unregister(handle)
+                del waiting[handle]
+        return list(waiting.values())
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def end(processes: Iterable[ProcessId], grace_seconds: float) -> list[ProcessId]:
+    """SIGTERM, to one that stands also SIGCONT so that it hears it; SIGKILL after the grace. Those that still live."""
+    wanted = [process for process in processes if send(process, signal.SIGTERM)]
+    for process in wanted:
+        send(process, signal.SIGCONT)
+    left = wait_gone(wanted, grace_seconds)
+    for process in left:
+        send(process, signal.SIGKILL)
+    return wait_gone(left, REAP_SECONDS) if left else []
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on; the name before them may hold anything, also brackets."""
+    try:
+        told = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return []
+    return told.rpartition(")")[2].split()

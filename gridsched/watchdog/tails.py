@@ -1,0 +1,71 @@
+"""The last lines of what was printed: an engine's log, or the gateway's own.
+
+Must never open a file by a name that somebody else has given: names are looked for in what the folder lists.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gridsched.watchdog import files
+from gridsched.watchdog.commands import CannotRun, Commands
+from gridsched.watchdog.places import Places
+from gridsched.watchdog.units import ASK_SECONDS, UNIT
+
+GATEWAY = "gateway"
+MOST_LINES = 1000
+MOST_BYTES = 1024 * 1024
+SHOWN_NAMES = 100
+
+
+class NoLog(Exception):
+    """There is no such log; one sentence that names those that there are."""
+
+
+def tail(places: Places, commands: Commands, name: str, lines: int) -> dict[str, Any]:
+    """The last lines of one log, oldest first. Raises NoLog."""
+    if name == GATEWAY:
+        return _of_gateway(places, commands, lines)
+    logs = _logs(places.logs)
+    wanted = re.sub(r"[^\w.@+-]", "_", name).lstrip(".") or "model"  # as the gateway calls the file
+    path = next((logs[each] for each in logs if each.casefold() == wanted.casefold()), None)
+    if path is None:
+        there = ", ".join([GATEWAY, *sorted(logs)][:SHOWN_NAMES])
+        raise NoLog(f"there is no log of {name[:100]!r}; there are: {there}")
+    return _read((path, path.with_name(f"{path.name}.1")), lines)
+
+
+def _logs(folder: Path) -> dict[str, Path]:
+    """The engines' logs by the names of their files."""
+    with suppress(OSError):
+        return {path.stem: path for path in folder.iterdir() if path.suffix == ".log"}
+    return {}
+
+
+def _of_gateway(places: Places, commands: Commands, lines: int) -> dict[str, Any]:
+    """What the watchdog has caught, else what the service manager has."""
+    if places.gateway_log.exists():
+        return _read((places.gateway_log, places.gateway_log.with_name(f"{places.gateway_log.name}.1")), lines)
+    argv = ("journalctl", "--user", "--unit", UNIT, "--lines", str(lines), "--no-pager", "--output", "cat")
+    with suppress(CannotRun):
+        ran = commands.run(argv, ASK_SECONDS)
+        if ran.code == 0:
+            return {"source": " ".join(argv[:4]), "lines": ran.output.splitlines()[-lines:]}
+    raise NoLog("the gateway was not started by this watchdog, and the journal has nothing: look where it was started")
+
+
+def _read(newest_first: tuple[Path, ...], lines: int) -> dict[str, Any]:
+    """The last lines of a log and of the one before it. Raises NoLog."""
+    found: list[str] = []
+    for path in newest_first:
+        try:
+            text = files.read_tail(path, MOST_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise NoLog(f"{path} cannot be read: {error.strerror}") from None
+        found = [*text.splitlines()[-(lines - len(found)) :], *found]
+        if len(found) >= lines:
+            break
+    return {"source": str(newest_first[0]), "lines": found}
