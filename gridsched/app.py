@@ -34,6 +34,7 @@ from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.options import Option, flag_faults, settings_of
 from gridsched.engine.supervisor import LlamaEngine
+from gridsched.engine.sweep import others, sweep
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.planning import Defaults
@@ -147,6 +148,8 @@ def open_port(settings: Settings) -> socket.socket:
 
 def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mapping[str, str], home: Path) -> Machine:
     """Find devices, engine and models. Blocks, and runs the engine once: not inside trio. Raises StartError."""
+    if data_dir.holder is None:  # beside a server there is nothing to tidy up, and nothing that a visitor may
+        sweep(data_dir.path, data_dir.run, say)
     headroom = Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
     wanted = Wanted(headroom, settings.devices.ignore, settings.devices.total_bytes)
     engine_found = find_engine(
@@ -189,6 +192,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     listed = engine_found.devices
     notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
     notes += advice(listed, engine_found.card_trouble, (), compiler=False)
+    notes += others(data_dir.path)
     problems = [*catalog.problems, *told]
     engine = LlamaEngine(
         engine_found,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+NAME, STATE, PARENT, START_TICKS = 0, 1, 2, 20
+"""Places in /proc/PID/stat, counted from the name."""
 
 VARIABLE = "GRIDSCHED_ENGINE"
 """The environment variable that holds the token. Whatever an engine starts inherits it, also in another group."""
@@ -27,22 +29,20 @@ def boot_id(proc: Path = PROC) -> str:
 
 
 def stat_fields(pid: int, proc: Path = PROC) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third on (its state); None when there is no such process."""
+    """The fields of /proc/PID/stat from its name on; None when there is no such process."""
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name in brackets may hold anything, also brackets
-    return fields if len(fields) > _START_TICKS else None
-
-
-_STATE, _START_TICKS = 0, 19
+    before, _, after = text.rpartition(")")  # the name in brackets may hold anything, also brackets
+    fields = [before.partition("(")[2], *after.split()]
+    return fields if len(fields) > START_TICKS else None
 
 
 def start_ticks(pid: int, proc: Path = PROC) -> int | None:
     """When a process started, in clock ticks since boot; None when it is not there."""
     fields = stat_fields(pid, proc)
-    return int(fields[_START_TICKS]) if fields is not None else None
+    return int(fields[START_TICKS]) if fields is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class ProcessId:
         fields = stat_fields(self.pid, proc)
         return (
             fields is not None
-            and int(fields[_START_TICKS]) == self.start_ticks
-            and fields[_STATE] not in "ZX"
+            and int(fields[START_TICKS]) == self.start_ticks
+            and fields[STATE] not in "ZX"
             and boot_id(proc) == self.boot_id
         )
 

@@ -60,17 +60,18 @@ class Roster:
         facts = {"pid": child.pid, "start_ticks": child.start_ticks, "model": model, "spawn": spawn}
         with self._lock:
             self._entries[child] = facts
-            self._write()
+            self.write()
 
         def leave() -> None:
             forget()
             with self._lock:
                 del self._entries[child]
-                self._write()
+                self.write()
 
         return leave
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Say what runs now. A disk that refuses is said once, until it does not."""
         owner = {"pid": self._owner.pid, "start_ticks": self._owner.start_ticks}
         said = {"boot_id": self._owner.boot_id, "owner": owner, "children": [*self._entries.values()]}
         try:
@@ -80,6 +81,11 @@ class Roster:
             if not self._said:
                 _log.warning("%s cannot be written (%s): it does not say what runs now", self._path, error.strerror)
             self._said = True
+
+
+def empty_roster(run_dir: Path) -> None:
+    """What was noted before is dealt with; at the start, by the directory's owner."""
+    Roster(run_dir).write()
 
 
 def read_roster(run_dir: Path) -> tuple[tuple[Entry, ...], tuple[str, ...]]:

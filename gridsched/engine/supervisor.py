@@ -97,8 +97,6 @@ class LlamaEngine:
         self._logs: dict[ModelName, RotatedLog] = {}
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         run_dir.chmod(0o700)
-        for left in run_dir.glob(f"{TAG}*.sock"):  # a server that was killed; its processes ended with it
-            left.unlink(missing_ok=True)
         log_dir.mkdir(parents=True, exist_ok=True)
         self._roster = Roster(run_dir)
 

@@ -82,15 +82,13 @@ async def test_P1_the_socket_lies_in_a_private_folder(bench: Bench) -> None:
     assert "--port" not in argv
 
 
-async def test_sockets_that_a_killed_server_left_are_removed(fake_engine: FoundEngine, tmp_path: Path) -> None:
-    """At the start, and nothing else that lies there."""
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    left, other = run_dir / "gridsched-0123456789abcdef.sock", run_dir / "notes.txt"
-    left.touch()
-    other.touch()
-    make_bench(fake_engine, tmp_path)
-    assert list(run_dir.iterdir()) == [other]
+async def test_who_looks_around_beside_a_server_leaves_its_sockets_alone(bench: Bench, tmp_path: Path) -> None:
+    """`gridsched check` makes an engine in the same folder; tidying up there is its owner's, at the start."""
+    async with bench.running(bench.launch()):
+        socket = bench.engine.endpoint(ONE)
+        make_bench(bench.engine._found, tmp_path)
+        assert socket is not None
+        assert socket.exists()
 
 
 async def test_a_folder_for_sockets_that_was_removed_is_made_again(bench: Bench, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gridsched.core.commands import Command, GrantStep
 from gridsched.core.events import JobSubmitted
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
-from gridsched.engine.child import start_ticks
+from gridsched.engine.identity import start_ticks
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.decisions import DecisionLog
 from gridsched.runtime.heartbeat import FILE_BYTES, Beat, HeartbeatFile, Phase, heartbeat
