@@ -243,9 +243,10 @@ def _wait(handles: Iterable[int], seconds: float) -> list[int]:
 
 
 def others(data_dir: Path, holders: Mapping[int, int] | None = None, proc: Path = PROC) -> list[str]:
-    """A sentence for each engine, and each holder of device memory, that is not ours and is therefore left alone."""
+    """A sentence for each engine, and each holder of device memory, that is not ours and is therefore left alone; those
+    that hold most come first."""
     here = Here(ProcessId.of_child(os.getpid()), os.geteuid(), directory_id(data_dir))
-    found = classify(read_processes((), proc), here, holders)
+    found = sorted(classify(read_processes((), proc), here, holders), key=lambda each: -each.held_bytes)
     told = []
     for each in found:
         if each.kind is not Kind.OURS:
