@@ -27,6 +27,7 @@ from gridsched.core.scheduler import Scheduler
 from gridsched.devices.choice import Usable, Wanted, all_of
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
+from gridsched.devices.processes import HostHeld
 from gridsched.engine.argv import refused_flags
 from gridsched.engine.builds import BuildError, Builds
 from gridsched.engine.cards import advice, match, unmeasured
@@ -45,6 +46,7 @@ from gridsched.ports import EngineInfo
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.heartbeat import Beat, HeartbeatFile, Listener
 from gridsched.runtime.runtime import Limits, Parts, Runtime
+from gridsched.runtime.steady import SteadyClock
 from gridsched.runtime.tape import Recorder
 from gridsched.service.notify import Manager
 from gridsched.service.words import summary
@@ -89,11 +91,19 @@ class StartError(Exception):
 
 
 class SystemClock:
-    """The wall clock of this machine."""
+    """The clocks of this machine: a `ports.Clock`."""
 
     def wall_seconds(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    def boot_seconds(self) -> float:
+        """Seconds since the start of the machine."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def awake_seconds(self) -> float:
+        """The same without those in which it slept."""
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +212,8 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         startup_timeout_seconds=settings.engine.startup_timeout_seconds,
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
-    parts = Parts(catalog, engine, SocketUpstream(engine.endpoint), found.monitor, store, SystemClock(), found.host)
+    upstream = SocketUpstream(engine.endpoint)
+    parts = Parts(catalog, engine, upstream, found.monitor, store, SystemClock(), found.host, HostHeld())
     return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir), data_dir.path)
 
 
@@ -378,7 +389,8 @@ def serve(
     front = Front(listener, figures_of(settings), metrics, authority)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        return trio.run(_serve, runtime, front, ready, partial(manager.stopping, longest_end_seconds(settings)))
+        ending = partial(manager.stopping, longest_end_seconds(settings))
+        return trio.run(_serve, runtime, front, ready, ending, clock=SteadyClock())
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
 

@@ -24,10 +24,16 @@ Post = Callable[[Event], None]
 
 
 class Clock(Protocol):
-    """The wall clock. Durations and deadlines use trio's own clock, which tests can jump."""
+    """The machine's clocks. Durations and deadlines use trio's own clock, which tests can jump."""
 
     def wall_seconds(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch; may be set at any time, to any time."""
+
+    def boot_seconds(self) -> float:
+        """Seconds from a fixed moment, those in which the machine sleeps among them."""
+
+    def awake_seconds(self) -> float:
+        """Seconds from a fixed moment, without those in which the machine sleeps."""
 
 
 # --- devices ----------------------------------------------------------------------------------------------------
@@ -83,6 +89,11 @@ class DeviceMonitor(Protocol):
     def settled(self, instance_id: InstanceId) -> None:
         """An instance's launch is over. Where a driver tells no figure of it, what it holds is what its device's use
         grew by until then (D2). Unknown ones are ignored."""
+
+
+HeldOnHost = Callable[[Mapping[InstanceId, int]], Awaitable[Mapping[InstanceId, int]]]
+"""What each process (pid by instance) and its descendants hold of host memory that nobody else can have, in bytes:
+anonymous pages and what is swapped out (M11). One that cannot be read is missing."""
 
 
 class HostMemory(Protocol):

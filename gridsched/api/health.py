@@ -11,6 +11,7 @@ import trio
 from gridsched import __version__
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import House
+from gridsched.api.status import availability
 from gridsched.api.steps import run_step
 from gridsched.core.commands import Rejection
 from gridsched.core.ids import ModelName
@@ -39,7 +40,7 @@ def health(house: House, began: float) -> dict[str, object]:
     runtime = house.runtime
     snapshot = runtime.snapshot()
     engine = runtime.parts.engine.info()
-    reasons = _why_not(house)
+    reasons = _why_not(house, snapshot)
     running = [view for view in snapshot.instances if view.slots_busy]
     return {
         "status": "ok",
@@ -53,21 +54,30 @@ def health(house: House, began: float) -> dict[str, object]:
         "draining": runtime.draining,
         "boot": {"phase": "draining" if runtime.draining else "ready", "ready": not runtime.draining, "error": None},
         "engine": {"ok": engine.ok, "version": engine.version, "backend": engine.backend, "problem": engine.problem},
-        "devices": [
-            {
-                "name": info.spec.name,
-                "label": info.label,
-                "backend": info.backend.value,
-                "total_bytes": info.spec.total_bytes,
-            }
-            for info in runtime.parts.monitor.devices()
-        ],
+        "devices": _devices(house, snapshot),
         "models_indexed": len(runtime.parts.catalog.models()),
     }
 
 
-def _why_not(house: House) -> list[str]:
-    """Why nothing can be served, in sentences; empty when something can."""
+def _devices(house: House, snapshot: Snapshot) -> list[dict[str, object]]:
+    parts = house.runtime.parts
+    now_less_steady = parts.clock.wall_seconds() - snapshot.at
+    views = {view.name: view for view in snapshot.devices}
+    return [
+        {
+            "name": info.spec.name,
+            "label": info.label,
+            "backend": info.backend.value,
+            "total_bytes": info.spec.total_bytes,
+            **(availability(views[info.spec.name], now_less_steady) if info.spec.name in views else {}),
+        }
+        for info in parts.monitor.devices()
+    ]
+
+
+def _why_not(house: House, snapshot: Snapshot) -> list[str]:
+    """Why nothing can be served, in sentences; empty when something can: what is loaded serves without its device's
+    driver (D6)."""
     runtime = house.runtime
     engine = runtime.parts.engine.info()
     reasons = [] if engine.ok else [f"no engine: {engine.problem}"]
@@ -75,6 +85,9 @@ def _why_not(house: House) -> list[str]:
         reasons.append("the server is shutting down")
     if not any(model.spec is not None for model in runtime.parts.catalog.models()):
         reasons.append("there is no model that could be served")
+    all_lost = all(view.lost_since_seconds is not None for view in snapshot.devices)
+    if all_lost and not _in_state(snapshot, InstanceState.READY):
+        reasons += [f"{view.name} does not answer: {view.lost_why}" for view in snapshot.devices]
     return reasons
 
 

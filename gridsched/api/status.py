@@ -6,14 +6,16 @@ from gridsched.api.jobs import waiting
 from gridsched.api.seat import House
 from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, InstanceView
+from gridsched.runtime.decisions import rfc3339
 
 
 def status(house: House) -> dict[str, object]:
     """What there is at this moment: devices, processes, queues, who waits and why, models in back-off."""
     now = house.runtime.snapshot()
+    wall_seconds = house.runtime.parts.clock.wall_seconds()
     return {
         "draining": now.draining,
-        "devices": [_device(view) for view in now.devices],
+        "devices": [_device(view) | availability(view, wall_seconds - now.at) for view in now.devices],
         "instances": [_instance(view, now.at) for view in now.instances],
         "queues": {
             job_class.label: {
@@ -30,7 +32,17 @@ def status(house: House) -> dict[str, object]:
     }
 
 
-def _device(view: DeviceView) -> Mapping[str, object]:
+def availability(view: DeviceView, wall_less_steady_seconds: float) -> dict[str, object]:
+    """Whether a device answers; since when it does not, by the wall clock, and the driver's word for it (D6)."""
+    lost_since = view.lost_since_seconds
+    return {
+        "available": lost_since is None,
+        "unavailable_since": None if lost_since is None else rfc3339(lost_since + wall_less_steady_seconds),
+        "why": view.lost_why or None,
+    }
+
+
+def _device(view: DeviceView) -> dict[str, object]:
     return {
         "name": view.name,
         "total_bytes": view.total_bytes,
@@ -57,6 +69,7 @@ def _instance(view: InstanceView, at: float) -> Mapping[str, object]:
         "paused": view.paused,
         "estimated_bytes": view.estimated_bytes,
         "measured_bytes": view.measured_bytes,
+        "host_held_bytes": view.host_held_bytes,
         "since_s": round(at - view.since_seconds, 3),
         "idle_s": round(at - view.last_used_seconds, 3),
     }

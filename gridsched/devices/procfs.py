@@ -73,6 +73,20 @@ def memory_of(pids: Collection[int], proc: Path = PROC) -> ProcessMemory | None:
     return sum(readings[1:], start=readings[0]) if readings else None
 
 
+def unshared_bytes(pids: Collection[int], proc: Path = PROC) -> int | None:
+    """What these processes hold that nobody else can have: anonymous pages, and what is swapped out. None where none of
+    them can be read."""
+    known = [fields for pid in pids if "RssAnon" in (fields := _status(proc / str(pid)))]
+    return sum(fields["RssAnon"] + fields.get("VmSwap", 0) for fields in known) if known else None
+
+
+def _status(folder: Path) -> Mapping[str, int]:
+    try:
+        return _kib_fields(folder / "status")
+    except OSError:
+        return {}  # it has ended
+
+
 def _one_memory(folder: Path) -> ProcessMemory | None:
     try:
         fields = _kib_fields(folder / "smaps_rollup")

@@ -1,7 +1,9 @@
-"""The two questions put to a device while the server runs: what is held now, and is a dead process's memory back?
+"""The questions put to devices while the server runs: what is held now, are they there at all, and is a dead process's
+memory back?
 
 Owns the rhythm of reading. Never decides: a reading is posted as it came. A monitor that does not answer within
-READ_LIMIT_SECONDS, fails, or gives no reading of a device, posts nothing: the scheduler keeps its last figures.
+READ_LIMIT_SECONDS, fails, or gives no reading of a device, posts nothing: the scheduler keeps its last figures, and is
+told after BLIND_SECONDS that the device is lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +12,19 @@ from dataclasses import dataclass, field
 
 import trio
 
-from gridsched.core.events import DeviceRead, MemoryReleased
+from gridsched.core.events import DeviceBack, DeviceLost, DeviceRead, HostMemoryRead, MemoryReleased
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import LaunchOption
-from gridsched.ports import Backend, DeviceMonitor, Post
+from gridsched.ports import Backend, DeviceMonitor, HeldOnHost, Post
 
 READ_LIMIT_SECONDS = 5.0
 """A driver that takes longer is not answering; the reading is given up and the next one tried."""
+
+BLIND_SECONDS = 30.0
+"""A device that has given no reading for so long is lost: a guess, six readings that were given up."""
+
+HOST_MEMORY_SECONDS = 5.0
+"""Host memory leaks by requests, not by seconds; reading it takes a pass over /proc."""
 
 RELEASE_FIRST_SECONDS = 0.05
 """The first pause between two looks for released memory; it grows to the interval. Drivers give memory back while the
@@ -25,7 +33,7 @@ process exits, so the first look is nearly always the last, and a swap is not he
 
 @dataclass(slots=True)
 class Recent:
-    """What the polling loop saw last, for whoever must judge a release: shared by `sample` and `verify_release`.
+    """What the polling loop saw last, for whoever must judge a release: shared by `Sampler` and `verify_release`.
 
     `living`: the processes at the last poll. `pids`: every process seen whose release is not yet proved.
     `held`: for each of those and each device, the bytes used there and the bytes it held, when it was last seen.
@@ -56,28 +64,82 @@ class Recent:
         return held_bytes > 0 and read.used_bytes <= used_bytes - held_bytes // 2
 
 
-async def sample(
-    monitor: DeviceMonitor,
+class Sampler:
+    """One reading of every device in an interval, posted as it came, and which of them are lost (D6).
+
+    A device is lost when its monitor says so, or when it has given no reading for BLIND_SECONDS, whatever the reason.
+    """
+
+    def __init__(
+        self,
+        monitor: DeviceMonitor,
+        engine_processes: Callable[[], Mapping[InstanceId, int]],
+        post: Post,
+        recent: Recent,
+        interval_seconds: float = 1.0,
+    ) -> None:
+        self._monitor = monitor
+        self._engine_processes = engine_processes
+        self._post = post
+        self._recent = recent
+        self._interval_seconds = interval_seconds
+        self._seen_at: dict[DeviceName, float] = {}
+        self._lost: set[DeviceName] = set()
+        self._hurry = trio.Event()
+
+    async def run(self) -> None:
+        """Read and post until cancelled."""
+        while True:
+            await self.read()
+            with trio.move_on_after(self._interval_seconds):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+
+    def hurry(self) -> None:
+        """Read again at once: what was read last is older than it looks."""
+        self._hurry.set()
+
+    async def read(self) -> None:
+        """One reading. The first is made before anything of ours runs: what others hold, and what there is at all, has
+        to be known when the first model is planned."""
+        for info in self._monitor.devices():
+            self._seen_at.setdefault(info.spec.name, trio.current_time())
+        processes = dict(self._engine_processes())
+        reads = await _read(self._monitor, processes)
+        self._recent.note(processes, reads)
+        for read in reads:
+            self._seen_at[read.device] = trio.current_time()
+            self._post(read)
+        self._tell(self._find_lost())
+
+    def _find_lost(self) -> Mapping[DeviceName, str]:
+        """The devices that are lost now, and why."""
+        blind_since = trio.current_time() - BLIND_SECONDS
+        why = f"it has given no reading for {BLIND_SECONDS:.0f} s"
+        silent = {name: why for name, seen_at in self._seen_at.items() if seen_at <= blind_since}
+        return {**silent, **self._monitor.lost()}
+
+    def _tell(self, lost: Mapping[DeviceName, str]) -> None:
+        """Once for each change. A device is back with its fresh figures posted before."""
+        for name in sorted(lost.keys() - self._lost):
+            self._post(DeviceLost(name, lost[name]))
+        for name in sorted(self._lost - lost.keys()):
+            self._post(DeviceBack(name))
+        self._lost = set(lost)
+
+
+async def sample_host_memory(
+    held_on_host: HeldOnHost,
     engine_processes: Callable[[], Mapping[InstanceId, int]],
     post: Post,
-    interval_seconds: float,
-    recent: Recent,
+    interval_seconds: float = HOST_MEMORY_SECONDS,
 ) -> None:
-    """Read every device once in an interval and post what was read, until cancelled."""
+    """Post what each process holds of host memory, once in an interval while there are any, until cancelled (M11)."""
     while True:
-        processes = dict(engine_processes())
-        reads = await _read(monitor, processes)
-        recent.note(processes, reads)
-        for read in reads:
-            post(read)
         await trio.sleep(interval_seconds)
-
-
-async def read_first(monitor: DeviceMonitor, post: Post) -> None:
-    """Post one reading of every device before anything of ours runs: what others hold has to be known when the first
-    model is planned."""
-    for read in await _read(monitor, {}):
-        post(read)
+        if processes := dict(engine_processes()):
+            held = await held_on_host(processes)
+            post(HostMemoryRead(tuple(sorted(held.items()))))
 
 
 async def verify_release(

@@ -57,11 +57,23 @@ DEVICE_MEMORY = Family(
     ("device", "kind"),
     "Memory of a device: total, used, external, reserved, freeing.",
 )
+DEVICE_AVAILABLE = Family(
+    "gridsched_device_available",
+    Kind.GAUGE,
+    ("device",),
+    "1 while a device can be read, 0 while its driver does not answer and nothing is loaded there.",
+)
 MODEL_MEMORY = Family(
     "gridsched_model_memory_bytes",
     Kind.GAUGE,
     ("model", "kind"),
     "Memory of a model's processes: estimated, and measured where it has been.",
+)
+MODEL_HOST_MEMORY = Family(
+    "gridsched_model_host_memory_bytes",
+    Kind.GAUGE,
+    ("model",),
+    "Host memory of a model's processes that nobody else can have: anonymous pages and what is swapped out.",
 )
 MODEL_STATE = Family(
     "gridsched_model_state",
@@ -117,7 +129,9 @@ FAMILIES: tuple[Family, ...] = (
     SLOTS,
     MODE,
     DEVICE_MEMORY,
+    DEVICE_AVAILABLE,
     MODEL_MEMORY,
+    MODEL_HOST_MEMORY,
     MODEL_STATE,
     MODEL_LOADS,
     LOAD_SECONDS,

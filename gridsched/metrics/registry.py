@@ -7,7 +7,7 @@ Must never slow a request: children are bound once for each set of labels, and n
 
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -60,6 +60,7 @@ class Metrics:
         self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
         self._histograms: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
         self._registry.register(BuildInfo(engine))
+        ProcessCollector(registry=self._registry)
 
     def watch(self, snapshot: Callable[[], Snapshot], models: Catalog) -> None:
         """Where the gauges are read from. Called once."""
@@ -188,7 +189,9 @@ class SnapshotGauges(Collector):
         yield _gauge(catalog.SLOTS, _slots(now))
         yield _gauge(catalog.MODE, {(view.name,): int(view.interactive_mode) for view in now.devices})
         yield _gauge(catalog.DEVICE_MEMORY, _device_memory(now))
+        yield _gauge(catalog.DEVICE_AVAILABLE, _available(now))
         yield _gauge(catalog.MODEL_MEMORY, _model_memory(now))
+        yield _gauge(catalog.MODEL_HOST_MEMORY, _host_memory(now))
         yield _gauge(catalog.MODEL_STATE, self._states(now))
 
     def _states(self, now: Snapshot) -> Mapping[tuple[str, ...], float]:
@@ -225,12 +228,24 @@ def _device_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
     }
 
 
+def _available(now: Snapshot) -> Mapping[tuple[str, ...], float]:
+    return {(view.name,): int(view.lost_since_seconds is None) for view in now.devices}
+
+
 def _model_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
     values: dict[tuple[str, ...], float] = {}
     for view in now.instances:
         for kind, amount in (("estimated", view.estimated_bytes), ("measured", view.measured_bytes)):
             if amount is not None:
                 values[view.model, kind] = values.get((view.model, kind), 0) + amount
+    return values
+
+
+def _host_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
+    values: dict[tuple[str, ...], float] = {}
+    for view in now.instances:
+        if view.host_held_bytes is not None:
+            values[view.model,] = values.get((view.model,), 0) + view.host_held_bytes
     return values
 
 

@@ -43,9 +43,11 @@ from gridsched.ports import (
     Store,
     Upstream,
     UpstreamFailure,
+    Vet,
 )
 from gridsched.runtime.beside import lacking
 from gridsched.runtime.desk import Desk
+from gridsched.runtime.vet import UNIFIED_MEMORY, too_little
 from gridsched.runtime.wishes import Wishes
 
 SETTLE_FIRST_SECONDS = 0.02
@@ -133,7 +135,7 @@ class Dispatch:
         try:
             launch = self._launch(command)
             if launch is not None and await self._is_as_planned(command):
-                await self.engine.run(command.instance_id, launch, self._post)
+                await self.engine.run(command.instance_id, launch, self._post, self._vet(command, launch))
         finally:
             self._living.discard(command.instance_id)
             self._settling.pop(command.instance_id, None)
@@ -141,6 +143,20 @@ class Dispatch:
                 self._all_gone.set()
                 self._all_gone = trio.Event()
         await verify_release(self._monitor, command.instance_id, command.option, self._post, self._recent)
+
+    def _vet(self, command: StartInstance, launch: Launch) -> Vet:
+        """What is asked of the process before it is called ready (B16)."""
+
+        async def vet(instance_id: InstanceId, pid: int) -> Failure | None:
+            processes = {**self.engine.processes(), instance_id: pid}
+            why = await too_little(self._monitor, processes, instance_id, command.option)
+            if why is not None and UNIFIED_MEMORY in launch.env:
+                why = f"{why}, or {UNIFIED_MEMORY} has the driver tell a part of it: this is not judged"
+                self._warn(Log(LogEvent.DEVICE, model=command.model, figures={"why": why}))
+                return None
+            return None if why is None else Failure(FailureCause.CPU_FALLBACK, why)
+
+        return vet
 
     def _launch(self, command: StartInstance) -> Launch | None:
         """What to start; None, said to the scheduler, where the configuration has changed meanwhile."""

@@ -10,20 +10,22 @@ from dataclasses import dataclass
 
 import trio
 
+from gridsched.core.commands import Log
 from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, ModelsChanged
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
-from gridsched.devices.sampler import Recent, read_first, sample
-from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, HostMemory, Store, Upstream
+from gridsched.devices.sampler import Recent, Sampler, sample_host_memory
+from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, HeldOnHost, HostMemory, Store, Upstream
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch, served
 from gridsched.runtime.heartbeat import Listener, Phase, heartbeat
+from gridsched.runtime.steady import ClockWatch
 from gridsched.runtime.tape import Recorder
 from gridsched.runtime.wishes import Wishes
 
@@ -39,6 +41,7 @@ class Parts:
     store: Store
     clock: Clock
     host: HostMemory | None = None
+    held_on_host: HeldOnHost | None = None
 
     def devices_changed(self) -> DevicesChanged:
         """The event that tells of what there is to plan with."""
@@ -78,19 +81,23 @@ class Runtime:
         self.parts = parts
         self.limits = limits
         self.log = DecisionLog(sink)
-        self._recent = Recent()
+        recent = Recent()
         self.dispatch = Dispatch(
             catalog=parts.catalog,
             engine=parts.engine,
             upstream=parts.upstream,
             monitor=parts.monitor,
             store=parts.store,
-            recent=self._recent,
-            warn=lambda log: self.log.add(log, parts.clock.wall_seconds()),
+            recent=recent,
+            warn=self._tell,
             host=parts.host,
         )
         scheduler = Scheduler(policy, check_invariants=check, guarded=True)
         self._actor = Actor(scheduler, self.dispatch.carry_out, self.log, parts.clock, timed=timed, recorder=recorder)
+        self._sampler = Sampler(
+            parts.monitor, parts.engine.processes, self._actor.post, recent, self.limits.sample_seconds
+        )
+        self._watch = ClockWatch(parts.clock, self._tell)
         self.adviser = Adviser(parts.catalog)
         self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
         self.wishes = Wishes(self._actor.post, self.adviser)
@@ -169,7 +176,7 @@ class Runtime:
         async with trio.open_nursery() as processes:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(self.parts.devices_changed())
-            await read_first(self.parts.monitor, self.post)  # what is pinned loads at once (R7)
+            await self._sampler.read()  # what is pinned loads at once (R7)
             self.post(ModelsChanged(served(self.parts.catalog)))
             if families := self._families():
                 self.post(FamiliesChanged(families))
@@ -189,12 +196,18 @@ class Runtime:
 
     def _start_inner(self, nursery: trio.Nursery) -> None:
         """What runs as long as there may be processes."""
-        monitor, processes = self.parts.monitor, self.parts.engine.processes
         nursery.start_soon(self._actor.run)
-        nursery.start_soon(sample, monitor, processes, self.post, self.limits.sample_seconds, self._recent)
+        nursery.start_soon(self._sampler.run)
+        nursery.start_soon(self._watch.run, self._sampler.hurry)
+        if (held := self.parts.held_on_host) is not None:
+            nursery.start_soon(sample_host_memory, held, self.parts.engine.processes, self.post)
         if self._beat is not None:
             phase, in_flight = (lambda: self.phase), (lambda: self.desk.open_tickets)
             nursery.start_soon(heartbeat, self._actor.pulse, phase, in_flight, self._beat)
+
+    def _tell(self, log: Log) -> None:
+        """A line of the decision log that is no decision of the scheduler's."""
+        self.log.add(log, self.parts.clock.wall_seconds())
 
     def _families(self) -> tuple[FamilySpec, ...]:
         """Those of which a model can be served."""

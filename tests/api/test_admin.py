@@ -168,3 +168,25 @@ async def test_an_idle_connection_is_closed_in_its_time(autojump_clock: MockCloc
                 with trio.fail_after(31.0):
                     assert await client.stream.receive_some(1) == b""
                 assert trio.current_time() - began == pytest.approx(30.0, abs=0.1)
+
+
+async def test_M5_made_up_names_make_no_series(autojump_clock: MockClock) -> None:
+    """Names, classes and programs that a client makes up are no labels; each family is explained once."""
+    async with serving(autojump_clock) as house, await house.connect() as client:
+
+        async def ask(number: int) -> None:
+            body = {"model": f"made-up-{number}", "messages": [{"role": "user", "content": "hi"}]}
+            head = {"x-class": f"class-{number}", "user-agent": f"program/{number}", "x-request-id": str(number)}
+            assert (await client.ask("POST", CHAT, body, head)).status in (400, 404)
+
+        await ask(0)
+        before = set((await house.ask("GET", "/metrics")).body.split(b"\n"))
+        for number in range(1, 150):
+            await ask(number)
+        page = (await house.ask("GET", "/metrics")).body.decode()
+        assert {line.rpartition(" ")[0] for line in page.split("\n") if not line.startswith("#")} == {
+            line.decode().rpartition(" ")[0] for line in before if not line.startswith(b"#")
+        }
+        assert "made-up" not in page
+        helps = [line.split(" ")[2] for line in page.split("\n") if line.startswith("# HELP")]
+        assert len(helps) == len(set(helps))

@@ -4,13 +4,14 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 
+import pytest
 import trio
 from trio.testing import MockClock
 
-from gridsched.core.events import DeviceRead, Event, MemoryReleased
+from gridsched.core.events import DeviceBack, DeviceLost, DeviceRead, Event, HostMemoryRead, MemoryReleased
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
-from gridsched.devices.sampler import Recent, sample, verify_release
+from gridsched.devices.sampler import Recent, Sampler, sample_host_memory, verify_release
 from gridsched.ports import Backend, DeviceInfo
 
 ONE, TWO = InstanceId(1), InstanceId(2)
@@ -30,14 +31,15 @@ class Cards:
         self.asked: list[Mapping[InstanceId, int]] = []
         self.answers_after_seconds = 0.0
         self.fails_until_seconds = 0.0
+        self.silent: dict[DeviceName, str] = {}
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """The cards of the plan."""
         return tuple(DeviceInfo(DeviceSpec(name, 1000), name, self.backend) for name in self.plan)
 
     def lost(self) -> Mapping[DeviceName, str]:
-        """It always answers."""
-        return {}
+        """Those that were made silent."""
+        return self.silent
 
     def settled(self, instance_id: InstanceId) -> None:
         """It tells what each process holds: nothing depends on it."""
@@ -50,6 +52,8 @@ class Cards:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         reads = []
         for name, steps in self.plan.items():
+            if name in self.silent:
+                continue
             past = [step for step in steps if step[0] <= trio.current_time()]
             if past:
                 _, used, held = past[-1]
@@ -79,7 +83,7 @@ async def test_every_device_is_posted_once_in_an_interval(autojump_clock: MockCl
     events: list[Event] = []
     processes = {ONE: 11}
     with trio.move_on_after(2.5):
-        await sample(cards, lambda: processes, events.append, 1.0, Recent())
+        await Sampler(cards, lambda: processes, events.append, Recent()).run()
     assert events == [DeviceRead(GPU0, 1000, 10, ((ONE, 5),))] * 3
     assert cards.asked == [{ONE: 11}] * 3
     assert autojump_clock.current_time() == 2.5
@@ -91,7 +95,7 @@ async def test_a_monitor_that_hangs_is_given_up_and_asked_again(autojump_clock: 
     cards.answers_after_seconds = 60.0
     events: list[Event] = []
     with trio.move_on_after(13.0):
-        await sample(cards, dict, events.append, 1.0, Recent())
+        await Sampler(cards, dict, events.append, Recent()).run()
     assert events == []
     assert len(cards.asked) == 3
     assert autojump_clock.current_time() == 13.0
@@ -103,11 +107,107 @@ async def test_a_monitor_that_fails_is_asked_again(autojump_clock: MockClock) ->
     cards.fails_until_seconds = 2.5
     events: list[Event] = []
     with trio.move_on_after(3.5):
-        await sample(cards, dict, events.append, 1.0, Recent())
+        await Sampler(cards, dict, events.append, Recent()).run()
     assert events == [DeviceRead(GPU0, 1000, 10)]
     cards.fails_until_seconds = 10.0
     await release(cards, OPTION, Recent())
     assert autojump_clock.current_time() >= 10.0
+
+
+def losses(events: Iterable[Event]) -> list[Event]:
+    """What was said of devices being there."""
+    return [event for event in events if isinstance(event, DeviceLost | DeviceBack)]
+
+
+async def test_D6_a_device_that_is_lost_is_told_once_and_once_when_it_is_back(autojump_clock: MockClock) -> None:
+    """At the reading that finds it; its fresh figures come before the word that it is back."""
+    cards = Cards({GPU0: [(0, 10, {})], GPU1: [(0, 20, {})]})
+    events: list[Event] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Sampler(cards, dict, events.append, Recent()).run)
+        await trio.sleep(3.5)
+        assert losses(events) == []
+        cards.silent = {GPU1: "GPU is lost"}
+        await trio.sleep(1.0)
+        assert losses(events) == [DeviceLost(GPU1, "GPU is lost")]
+        cards.silent = {GPU1: "Unknown Error"}
+        await trio.sleep(100.0)
+        cards.silent = {}
+        await trio.sleep(1.0)
+        assert events[-3:] == [DeviceRead(GPU0, 1000, 10), DeviceRead(GPU1, 1000, 20), DeviceBack(GPU1)]
+        assert losses(events) == [DeviceLost(GPU1, "GPU is lost"), DeviceBack(GPU1)]
+        nursery.cancel_scope.cancel()
+    assert autojump_clock.current_time() == 105.5
+
+
+async def test_D6_a_first_reading_that_finds_no_device_says_so() -> None:
+    """Before anything is planned on it."""
+    cards = Cards({GPU0: [(0, 10, {})]})
+    cards.silent = {GPU0: "driver/library version mismatch"}
+    events: list[Event] = []
+    await Sampler(cards, dict, events.append, Recent()).read()
+    assert events == [DeviceLost(GPU0, "driver/library version mismatch")]
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails", "says nothing"])
+async def test_D6_half_a_minute_without_a_reading_is_a_loss(autojump_clock: MockClock, how: str) -> None:
+    """Whatever the reason, and although the monitor knows of none; the next reading ends it. One device that gives none
+    is lost by itself."""
+    began = autojump_clock.current_time()
+    plan = {GPU0: [(40.0 if how == "says nothing" else 0.0, 10, {})], GPU1: [(0, 10, {})]}
+    cards = Cards(plan)  # type: ignore[arg-type]  # no process holds anything
+    cards.answers_after_seconds = 600.0 if how == "hangs" else 0.0
+    cards.fails_until_seconds = 40.0 if how == "fails" else 0.0
+    events: list[Event] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Sampler(cards, dict, events.append, Recent()).run)
+        await trio.sleep(29.0)
+        assert losses(events) == []
+        await trio.sleep(9.0)
+        alone = [DeviceLost(GPU0, "it has given no reading for 30 s")]
+        both = [*alone, DeviceLost(GPU1, "it has given no reading for 30 s")]
+        assert losses(events) == (alone if how == "says nothing" else both)
+        cards.answers_after_seconds = 0.0
+        await trio.sleep(10.0)
+        assert losses(events)[-1] == DeviceBack(GPU0 if how == "says nothing" else GPU1)
+        nursery.cancel_scope.cancel()
+    assert autojump_clock.current_time() - began == 48.0
+
+
+async def test_D13_a_sampler_that_is_hurried_reads_at_once(autojump_clock: MockClock) -> None:
+    """And keeps its rhythm from there."""
+    cards = Cards({GPU0: [(0, 10, {})]})
+    sampler = Sampler(cards, dict, lambda _: None, Recent(), 10.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sampler.run)
+        await trio.sleep(4.0)
+        sampler.hurry()
+        await trio.sleep(9.0)
+        assert len(cards.asked) == 2
+        await trio.sleep(2.0)
+        assert len(cards.asked) == 3
+        nursery.cancel_scope.cancel()
+    assert autojump_clock.current_time() == 15.0
+
+
+async def test_M11_host_memory_is_posted_while_there_are_processes(autojump_clock: MockClock) -> None:
+    """Every five seconds, for those that can be read; nothing where there is none."""
+    processes: dict[InstanceId, int] = {}
+    events: list[Event] = []
+
+    async def held(pids: Mapping[InstanceId, int]) -> Mapping[InstanceId, int]:
+        await trio.lowlevel.checkpoint()
+        return {instance: 1000 * pid for instance, pid in pids.items() if instance != TWO}
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sample_host_memory, held, lambda: processes, events.append)
+        await trio.sleep(12.0)
+        assert events == []
+        processes |= {TWO: 12, ONE: 11}
+        await trio.sleep(10.0)
+        nursery.cancel_scope.cancel()
+    assert events == [HostMemoryRead(((ONE, 11_000),))] * 2
+    assert autojump_clock.current_time() == 22.0
 
 
 async def test_L5_memory_that_dropped_is_released_at_the_first_look(autojump_clock: MockClock) -> None:

@@ -1,10 +1,12 @@
 """What is counted, from which facts, under which labels."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gridsched.core.events import FailureCause
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
@@ -12,7 +14,7 @@ from gridsched.core.model import Tier
 from gridsched.core.snapshot import DeviceView, InstanceView, Snapshot
 from gridsched.metrics.catalog import FAMILIES, Kind
 from gridsched.metrics.registry import Metrics
-from gridsched.ports import EngineInfo
+from gridsched.ports import CatalogModel, EngineInfo
 from sim import build
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -36,12 +38,29 @@ def instance(number: int, model: str, state: InstanceState, busy: int = 0, measu
     )
 
 
+LOST = DeviceView(
+    DeviceName("sim1"),
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    interactive_mode=False,
+    pressure=False,
+    lost_since_seconds=4.0,
+    lost_why="x",
+)
 SNAPSHOT = Snapshot(
     at=5.0,
-    devices=(DeviceView(DeviceName("sim0"), 1000, 30, 600, 50, 400, 100, 0, interactive_mode=True, pressure=False),),
+    devices=(
+        DeviceView(DeviceName("sim0"), 1000, 30, 600, 50, 400, 100, 0, interactive_mode=True, pressure=False),
+        LOST,
+    ),
     instances=(
-        instance(1, "sim-chat-4b", InstanceState.DRAINING, busy=1, measured=90),
-        instance(2, "sim-chat-4b", InstanceState.READY, busy=3),
+        replace(instance(1, "sim-chat-4b", InstanceState.DRAINING, busy=1, measured=90), host_held_bytes=30),
+        replace(instance(2, "sim-chat-4b", InstanceState.READY, busy=3), host_held_bytes=12),
         instance(3, "sim-embed", InstanceState.STARTING),
         instance(4, "sim-chat-2b", InstanceState.STOPPED),
     ),
@@ -50,6 +69,9 @@ SNAPSHOT = Snapshot(
     failed={ModelName("sim-chat-12b"): (9.0, "no")},
     draining=False,
 )
+
+
+EMPTY = Snapshot(5.0, (), (), {}, {}, {}, draining=False)
 
 
 @pytest.fixture
@@ -118,17 +140,22 @@ LOG: tuple[dict[str, object], ...] = (
 
 
 def test_the_page_has_exactly_the_families_of_the_catalog(metrics: Metrics) -> None:
-    """Kind, labels and help; no `_created`."""
+    """Kind, labels and help; no `_created`. Beside them the library's own figures of this process."""
     page = full(metrics).exposition("")[1].decode()
     listed = {family.name: family for family in FAMILIES}
-    found = set()
+    found, beside = set(), set()
     for family in text_string_to_metric_families(page):
+        if not family.name.startswith("gridsched_"):
+            beside.add(family.name)
+            continue
         name = family.name + ("_total" if family.type == "counter" else "")
         found.add(name)
         assert (listed[name].kind.value, listed[name].help) == (family.type, family.documentation)
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(listed[name].labels)
     assert found == set(listed)
+    assert {"process_open_fds", "process_max_fds", "process_resident_memory_bytes"} <= beside
+    assert all(name.startswith("process_") for name in beside)
     assert "_created" not in page
 
 
@@ -182,14 +209,30 @@ def gauges() -> Iterator[tuple[str, dict[str, str], float]]:
     yield "gridsched_slots", {"model": "sim-chat-4b", "state": "busy"}, 4
     yield "gridsched_slots", {"model": "sim-chat-4b", "state": "free"}, 4
     yield "gridsched_mode", {"device": "sim0"}, 1
+    yield "gridsched_mode", {"device": "sim1"}, 0
     for kind, amount in (("total", 1000), ("used", 600), ("external", 50), ("reserved", 400), ("freeing", 100)):
         yield "gridsched_device_memory_bytes", {"device": "sim0", "kind": kind}, amount
     yield "gridsched_model_memory_bytes", {"model": "sim-chat-4b", "kind": "estimated"}, 200
     yield "gridsched_model_memory_bytes", {"model": "sim-chat-4b", "kind": "measured"}, 90
+    yield "gridsched_model_host_memory_bytes", {"model": "sim-chat-4b"}, 42
+    yield "gridsched_device_available", {"device": "sim0"}, 1
+    yield "gridsched_device_available", {"device": "sim1"}, 0
     for model, state in (("12b", "failed"), ("4b", "ready"), ("2b", "cold")):
         yield "gridsched_model_state", {"model": f"sim-chat-{model}", "state": state}, 1
     yield "gridsched_model_state", {"model": "sim-chat-4b", "state": "draining"}, 0
     yield "gridsched_model_state", {"model": "sim-embed", "state": "loading"}, 1
+
+
+@pytest.mark.parametrize("cause", FailureCause, ids=lambda cause: cause.value)
+def test_P6a_a_load_that_fails_is_counted_by_its_cause(metrics: Metrics, cause: FailureCause) -> None:
+    """The outcomes are as many as there are causes: a death in service is none of them, but a restart."""
+    for line in (about("load", 1), about("exit", 1, cause=cause.value), about("load", 2), about("ready", 2)):
+        metrics.saw(line)
+    metrics.saw(about("exit", 2, cause=cause.value))
+    loads = "gridsched_model_loads_total"
+    assert value(metrics, loads, model="sim-chat-4b", outcome=cause.value) == 1
+    assert value(metrics, "gridsched_child_restarts_total", model="sim-chat-4b") == 1
+    assert len([name for name, _ in samples(metrics) if name == loads]) == 2
 
 
 @pytest.mark.parametrize(("name", "labels", "expected"), list(gauges()))
@@ -210,6 +253,33 @@ def test_two_registries_do_not_meet(metrics: Metrics) -> None:
     metrics.queue_waited("batch", 1.0)
     other = Metrics(EngineInfo(ok=True, version="b2", backend="cpu"))
     assert value(other, "gridsched_queue_wait_seconds_count", job_class="batch") is None
+
+
+def test_M7_a_model_that_is_gone_has_no_gauges_and_keeps_its_counts(metrics: Metrics) -> None:
+    """Gauges are what there is; a counter that went away and came back would look like a restart of the server."""
+    catalog = build().catalog
+    kept = tuple(model for model in catalog.models() if model.name != "sim-chat-4b")
+
+    class Changing:
+        """A catalog of which a model may be taken away."""
+
+        gone = False
+
+        def models(self) -> tuple[CatalogModel, ...]:
+            return kept if self.gone else catalog.models()
+
+    shown = Changing()
+    metrics.watch(lambda: SNAPSHOT if not shown.gone else EMPTY, shown)  # type: ignore[arg-type]  # what is asked of it
+    for _ in range(10):
+        metrics.saw({"event": "dispatch", "class": "batch", "model": "sim-chat-4b"})
+        assert value(metrics, "gridsched_model_state", model="sim-chat-4b", state="ready") == 1
+    shown.gone = True
+    assert [labels for _, labels in samples(metrics) if ("model", "sim-chat-4b") in labels] == [
+        (("class", "batch"), ("model", "sim-chat-4b"))
+    ]
+    assert value(metrics, "gridsched_steps_total", job_class="batch", model="sim-chat-4b") == 10
+    shown.gone = False
+    assert value(metrics, "gridsched_model_state", model="sim-chat-4b", state="ready") == 1
 
 
 def test_openmetrics_is_given_to_whoever_accepts_it(metrics: Metrics) -> None:

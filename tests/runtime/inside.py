@@ -9,10 +9,9 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import trio
-from trio.testing import MockClock
 
 from gridsched.api.seat import TAKEN_AWAY, UntilAnswered
 from gridsched.api.steps import Way, run_step
@@ -21,11 +20,10 @@ from gridsched.core.events import Event, GrantReturned, JobAbandoned, JobEnded, 
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
-from gridsched.ports import Catalog, DeviceMonitor
+from gridsched.ports import Catalog, Clock, DeviceMonitor
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.desk import Ticket
-from gridsched.runtime.heartbeat import Listener
-from gridsched.runtime.runtime import Limits, Parts, Runtime
+from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.store.memory import MemoryStore
 from sim import SimWorld, build
 from tests.support.fakes import StandingClock
@@ -230,29 +228,29 @@ EMBEDDING_BODY = json.dumps({"model": EMBED, "input": ["word " * 85] * 32}).enco
 
 @asynccontextmanager
 async def inside(
-    clock: MockClock,
+    clock: trio.abc.Clock,
     *,
     policy: Policy | None = None,
     monitor: Callable[[DeviceMonitor], DeviceMonitor] = lambda cards: cards,
     catalog: Callable[[Catalog], Catalog] = lambda models: models,
     cards: Sequence[int] = (16 * GIB,),
     seed: int = 0,
-    limits: Limits | None = None,
-    beat: Listener | None = None,
+    machine: Clock | None = None,
+    **more: Any,
 ) -> AsyncIterator[Inside]:
-    """A server for the length of a block, under a jumping clock; ended and checked at the end of it."""
+    """A server for the length of a block, under the clock of the test; ended and checked at the end of it.
+    `more` is of the runtime: its limits, who is told its beats."""
     assert trio.lowlevel.current_clock() is clock
     world = build(seed, cards)
     lines: list[tuple[float, Line]] = []
     shown, read = catalog(world.catalog), monitor(world.monitor)
-    parts = Parts(shown, world.engine, world.upstream, read, MemoryStore(), StandingClock())
+    parts = Parts(shown, world.engine, world.upstream, read, MemoryStore(), machine or StandingClock())
     runtime = Runtime(
         parts,
         policy or Policy(),
-        limits=limits or Limits(),
         sink=lambda line: lines.append((trio.current_time(), line)),
         check=True,
-        beat=beat,
+        **more,
     )
     server = Inside(world, runtime, lines)
     async with trio.open_nursery() as nursery:

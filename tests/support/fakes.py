@@ -4,14 +4,15 @@ Everything else that tests need of the outside is the product's own simulation.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
 
-from gridsched.core.ids import InstanceId
-from gridsched.ports import EngineAnswer, Upstream, UpstreamFailure, UpstreamFailureKind
+from gridsched.core.events import DeviceRead
+from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.ports import DeviceInfo, DeviceMonitor, EngineAnswer, Upstream, UpstreamFailure, UpstreamFailureKind
 
 Headers = tuple[tuple[bytes, bytes], ...]
 JSON: Headers = ((b"content-type", b"application/json"),)
@@ -24,6 +25,40 @@ class StandingClock:
     def wall_seconds(self) -> float:
         """2027-01-15T08:00:00Z."""
         return 1_800_000_000.0
+
+    def boot_seconds(self) -> float:
+        """As long after a start."""
+        return 1_000_000.0
+
+    def awake_seconds(self) -> float:
+        """It never slept."""
+        return 1_000_000.0
+
+
+class FailingCards:
+    """A monitor between a server and its cards that reads nothing of those in `failed`, by the driver's word for it.
+    Implements `ports.DeviceMonitor`."""
+
+    def __init__(self) -> None:
+        self.failed: dict[DeviceName, str] = {}
+        self._inner: DeviceMonitor
+
+    def over(self, inner: DeviceMonitor) -> "FailingCards":
+        """Put it there."""
+        self._inner = inner
+        return self
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """The inner one's."""
+        return self._inner.devices()
+
+    def lost(self) -> Mapping[DeviceName, str]:
+        """Those that fail."""
+        return self.failed
+
+    async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
+        """The others."""
+        return tuple(read for read in await self._inner.read(processes) if read.device not in self.failed)
 
 
 @dataclass(frozen=True)

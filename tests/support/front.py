@@ -4,7 +4,7 @@ Server and client share one trio loop, so a jumping clock is safe: a byte on loo
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self, cast
@@ -19,6 +19,7 @@ from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.core.policy import Policy
 from gridsched.metrics.registry import Metrics
+from gridsched.ports import DeviceMonitor, HeldOnHost
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.runtime.tape import Recorder
@@ -166,6 +167,9 @@ async def serving(
     figures: FrontSettings | None = None,
     policy: Policy | None = None,
     recorder: Recorder | None = None,
+    *,
+    monitor: Callable[[DeviceMonitor], DeviceMonitor] = lambda cards: cards,
+    held_on_host: HeldOnHost | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean."""
     assert trio.lowlevel.current_clock() is clock
@@ -182,9 +186,10 @@ async def serving(
         catalog=world.catalog,
         engine=world.engine,
         upstream=upstream,
-        monitor=world.monitor,
+        monitor=monitor(world.monitor),
         store=MemoryStore(),
         clock=StandingClock(),
+        held_on_host=held_on_host,
     )
     runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True, recorder=recorder)
     metrics.watch(runtime.snapshot, world.catalog)
