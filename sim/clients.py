@@ -162,6 +162,7 @@ class Clients:
         process.served += 1
         if self.faults.stalls():
             process.hangs = True
+        process.faulty = process.faulty or self.faults.device_fails()
         seconds = self._rngs[seat.client.name].uniform(*seat.client.step_seconds)
         seconds *= 1 + CROWDING * (len(process.running) - 1)
         if process.hangs:
@@ -210,6 +211,9 @@ class Clients:
             self._stall_later(process, seat, grant)
             return
         process.running.pop(grant.id, None)
+        if process.faulty:
+            self._fail(seat, grant, OutcomeKind.DEVICE_FAULT, answered=False)
+            return
         status = self.faults.status()
         outcome = DONE if status == OK else Outcome(OutcomeKind.DONE, status=status)
         self._end(seat, grant, outcome, over=grant.step == grant.steps or status != OK)

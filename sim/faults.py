@@ -31,6 +31,7 @@ KINDS = (
     "ready_crosses_stop",  # a process becomes ready while it is told to stop
     "probe",  # a process is asked how it is: no fault, but a thing that crosses others
     "reload",  # the configuration changes
+    "device_fault",  # a process lives, and answers with nothing but its device's errors
     "lost",  # the device does not answer for a while; what runs there lives on, or dies with it
 )
 STALL_LIMIT_SECONDS = 10.0
@@ -94,6 +95,10 @@ class FaultPlan:
     def stalls(self) -> bool:
         """Whether the process stops sending in this step."""
         return self._chance("stall", 0.02)
+
+    def device_fails(self) -> bool:
+        """Whether the process answers with its device's errors from this step on."""
+        return self._chance("device_fault", 0.015)
 
     def cuts(self) -> bool:
         """Whether the engine closes this connection unanswered."""

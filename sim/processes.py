@@ -32,6 +32,7 @@ class Process:
     state: str = "loading"  # loading, ready, gone
     stopping: bool = False
     hangs: bool = False
+    faulty: bool = False
     served: int = 0
     running: dict[GrantId, Act] = field(default_factory=dict)
     paused_at: float | None = None

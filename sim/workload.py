@@ -69,7 +69,7 @@ class Scenario:
     families: tuple[FamilySpec, ...] = ()
 
 
-LATER_KINDS = ("lost",)
+LATER_KINDS = ("device_fault", "lost")
 """Kinds of faults that came later: each draws by itself, so that older seeds stay what they were."""
 
 

@@ -173,6 +173,8 @@ def upstream_error(record: JobRecord, outcome: Outcome, failure: Failure | None)
     name = record.model
     if outcome.kind is OutcomeKind.STALLED:
         message = f"the engine of {name} sent nothing for as long as a step may be silent; it is being restarted"
+    elif outcome.kind is OutcomeKind.DEVICE_FAULT:
+        message = f"the device of {name} failed while it worked on this request; its process is being started anew"
     elif outcome.kind is OutcomeKind.ENGINE_DIED:
         again = " again" if record.ran_again and not outcome.answered else ""
         message = f"the engine of {name} died{again} while it worked on this request"

@@ -4,9 +4,10 @@ Owns every change of an instance's state and of its reservation. Must never choo
 A stop is refused here while a step is in flight (INV-1), whoever asks, but for a person's forced unload (R2).
 """
 
+from dataclasses import replace
 from math import inf
 
-from gridsched.core import admission, errands, measuring, pause, pins, thrash, waiting, yielding
+from gridsched.core import admission, errands, failures, measuring, pause, pins, thrash, waiting, yielding
 from gridsched.core.commands import (
     AnswerRequest,
     KeepLoadTime,
@@ -28,11 +29,8 @@ from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import INSTANCE_MOVES, InstanceMove, moved
 
-CRASHES_IN_A_ROW = 2
-"""L6d: this many deaths without a served step between them count as a failed load; a first one is simply begun anew."""
-
-LONGEST_BACKOFF_SECONDS = 900.0
-"""L6d."""
+FAULTY = Failure(FailureCause.DRIVER_FAULT, "its device failed while it served, and may fail until it is begun anew")
+"""D13: a process that lives, and answers with its device's errors."""
 
 
 def _move(state: State, instance: Instance, move: InstanceMove) -> None:
@@ -118,17 +116,23 @@ def undrain(state: State, instance: Instance) -> None:
         errands.fulfil(state, instance)
 
 
-def restart(state: State, instance: Instance, rule: str) -> None:
-    """P5, S9: its process is dead or stalled. It takes no new work, and is stopped when its other steps have ended;
-    whoever waits for its model has it loaded anew. What somebody wanted gone is no longer to be had back."""
+def restart(state: State, instance: Instance, rule: str, failure: Failure | None = None) -> None:
+    """P5, S9, D13: its process is dead or stalled, or of no use, which is its `failure`. It takes no new work, and is
+    stopped when its other steps have ended; whoever waits for its model has it loaded anew. What somebody wanted gone
+    is no longer to be had back."""
     here = instance.state in (InstanceState.READY, InstanceState.DRAINING)
     if not here or (instance.restarting and instance.retired is None):
         return
     instance.restarting = True
     instance.retired = None
+    instance.failure = failure
     if instance.state is InstanceState.READY:
-        drain(state, instance, rule, "its process is dead or stalled")
+        drain(state, instance, rule, _why_anew(instance))
     state.replan_due = True
+
+
+def _why_anew(instance: Instance) -> str:
+    return "its process is dead or stalled" if instance.failure is None else instance.failure.message
 
 
 def force(state: State, instance: Instance) -> None:
@@ -186,7 +190,7 @@ def became_idle(state: State, instance: Instance) -> None:
     elif instance.forced:
         return  # it was told before its steps ended
     elif instance.restarting:
-        stop(state, instance, *(instance.retired or ("P5", "its process is dead or stalled")))
+        stop(state, instance, *(instance.retired or ("P5", _why_anew(instance))))
     elif state.draining:
         stop(state, instance, "P8", "the server is going away")
     elif _changes_plans(state, instance):
@@ -234,23 +238,42 @@ def exited(state: State, instance: Instance, failure: Failure | None) -> None:
     elif not instance.restarting or instance.retired is not None:
         return
     _learn(state, instance, failure)
-    instance.failure = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request")
-    model = instance.model
+    faulty = instance.failure is not None  # as was known before its end, whatever that says (D13)
+    if instance.failure is not None:
+        instance.failure = replace(instance.failure, log_tail=failure.log_tail if failure is not None else ())
+    else:
+        instance.failure = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request")
     if moves:  # the one that it was to replace serves on (R9)
         return
     if was is InstanceState.STARTING:
-        _failed(state, model, instance.failure)
-    elif not instance.served:
-        model.crashes += 1
-        if model.crashes >= CRASHES_IN_A_ROW:
-            _failed(state, model, instance.failure)
+        _failed(state, instance, instance.failure)
+    else:
+        _died(state, instance, instance.failure, counts=faulty or not instance.served)
 
 
-def _failed(state: State, model: ModelState, failure: Failure) -> None:
+def _died(state: State, instance: Instance, failure: Failure, *, counts: bool) -> None:
+    """L6d: it was ready. A first death is begun anew at once; the second in a row that `counts`, and one too many in
+    a while, are failed loads."""
+    model = instance.model
+    model.crashes += counts
+    model.deaths.times.append(state.now)
+    if model.deaths.too_many(state.now):
+        minutes = failures.WINDOW_SECONDS / 60
+        often = f"its process died more than {failures.DEATHS} times in {minutes:.0f} min, this time: {failure.message}"
+        _failed(state, instance, replace(failure, message=often))
+    elif model.crashes >= failures.CRASHES_IN_A_ROW:
+        _failed(state, instance, failure)
+
+
+def _failed(state: State, instance: Instance, failure: Failure) -> None:
     """L6d: its waiting jobs end at once, and new ones are refused until the back-off is over. Those of a family may
-    have another variant, which is looked for before plans are made (R10)."""
-    seconds = min(LONGEST_BACKOFF_SECONDS, state.policy.load_backoff_seconds * 2.0**model.failures)
-    model.failures = min(model.failures + 1, 64)
+    have another variant, which is looked for before plans are made (R10). What failed by a launch that its ladder has
+    no more, because file or flags are others by now, says nothing of the next."""
+    model = instance.model
+    seconds = 0.0
+    if any(option.key == instance.option.key for option in model.spec.options):
+        seconds = failures.back_off_seconds(failure.cause, model.failures)
+    model.failures += 1
     model.failure = failure
     model.retry_at = state.now + seconds
     pins.note_failure(model, state.now)
@@ -261,8 +284,9 @@ def _failed(state: State, model: ModelState, failure: Failure) -> None:
 
 
 def close_back_off(state: State, model: ModelState) -> None:
-    """L6d: a person says that it may be tried, as it was estimated (L6a)."""
+    """L6d: a person says that it may be tried, or its file or flags are others: as it was estimated (L6a)."""
     model.failures = model.crashes = 0
+    model.deaths.times.clear()
     model.retry_at = model.pin_retry_at = -inf
     model.failure = None
     for option in model.spec.options:

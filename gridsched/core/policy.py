@@ -51,7 +51,6 @@ class Policy:
     stop_grace_seconds: float = 10.0  # R3
     release_timeout_seconds: float = 10.0  # R3, L5
     settle_limit_seconds: float = 60.0  # S8, S9: an engine still busy this long for a client that has left hangs
-    load_backoff_seconds: float = 10.0  # L6d; doubled for each failure in a row, up to 900
     starts_per_minute: int = 60  # P6a: processes that may be started in any minute, all models together
     host_memory_limit_bytes: int | None = None  # M11: of one process, beyond it is started anew when idle; None = none
     queues: Mapping[JobClass, QueueLimits] = field(default_factory=_default_queues)

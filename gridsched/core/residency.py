@@ -9,6 +9,7 @@ from math import inf
 
 from gridsched.core.cost import Use
 from gridsched.core.events import Failure
+from gridsched.core.failures import Deaths
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, ModelName, RequestId
 from gridsched.core.instance import InstanceState
 from gridsched.core.ledger import Needs
@@ -62,7 +63,8 @@ class Instance:
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
     `drain_until` is when its drain should be over (A6), `movable_from` from when it may be moved, busy or not (R9).
     `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
-    `allocated` is what its engine says of its buffers (L2).
+    `allocated` is what its engine says of its buffers (L2). `failure` is why it is gone or has to go, None for one that
+    is sound or was told to end.
     """
 
     id: InstanceId
@@ -190,8 +192,8 @@ class ModelState:
     `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
     configured, and `put_down` that a person unloaded it (R7).
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
-    `failure`: back-off (L6d); `pin_retry_at` is when its pin tries again (R7). `pace` is how long its steps take, `use`
-    how much it is used and by whom (R5). `hot_until` is when it cools, whichever process people used, and
+    `deaths`, `failure`: back-off (L6d); `pin_retry_at` is when its pin tries again (R7). `pace` is how long its steps
+    take, `use` how much it is used and by whom (R5). `hot_until` is when it cools, whichever process people used, and
     `yielded_until` until when it was hot when it last yielded to low work
     (R1). `successor` is a second process that is being loaded elsewhere to take the place of `instance`, and `moved_at`
     when the last such move began (R9). `rungs` remembers which launches could be at all.
@@ -212,6 +214,7 @@ class ModelState:
     unfit_since: float | None = None
     failures: int = 0
     crashes: int = 0
+    deaths: Deaths = field(default_factory=Deaths)
     retry_at: float = -inf
     pin_retry_at: float = -inf
     failure: Failure | None = None

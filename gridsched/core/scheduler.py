@@ -70,7 +70,7 @@ from gridsched.core.events import (
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.invariants import check
 from gridsched.core.job import JobClass, Outcome, OutcomeKind
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.queues import JobRecord
 from gridsched.core.residency import GrantRecord, Instance, ModelState
@@ -79,6 +79,7 @@ from gridsched.core.state import State
 from gridsched.core.transitions import SERVER_MOVES, JobMove, JobState, ServerMove, moved
 
 DONE, CLIENT_GONE = OutcomeKind.DONE, OutcomeKind.CLIENT_GONE
+COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT)
 INTERACTIVE = JobClass.INTERACTIVE
 ENQUEUE, COMPLETE = LogEvent.ENQUEUE, LogEvent.COMPLETE
 END, WAITING = JobMove.END, JobState.WAITING
@@ -535,8 +536,11 @@ class Scheduler:
             elif spec.pinned is not model.spec.pinned:  # a later word than any person's
                 model.pin = None
                 model.put_down = False
+            same = _keys(model.spec) == _keys(spec)
             model.spec = spec
             model.removed = False
+            if model.failure is not None and not same:
+                lifecycle.close_back_off(state, model)
             state.models[spec.name] = model
         for name, model in before.items():
             model.removed = True
@@ -584,11 +588,16 @@ class Scheduler:
         """Time takes effect in every step whose moment has come, not only in this one."""
 
 
+def _keys(spec: ModelSpec) -> list[str]:
+    """What its launches are, by file, flags, devices and engine."""
+    return [option.key for option in spec.options]
+
+
 def _runs_again(record: JobRecord, outcome: Outcome) -> bool:
     """Whether a step that came to nothing is begun anew: taken away for a chat (S11), or its engine died, once (P5)."""
     if outcome.answered:
         return False
-    if outcome.kind is OutcomeKind.ENGINE_DIED and not record.ran_again:
+    if outcome.kind in COME_TO_NOTHING and not record.ran_again:
         record.ran_again = True
         return True
     return outcome.kind is OutcomeKind.ABORTED

@@ -223,12 +223,18 @@ def free_slot(state: State, entry: GrantRecord) -> None:
 
 
 def note_outcome(state: State, instance: Instance, outcome: Outcome) -> None:
-    """What the end of a step says about its process: a dead or stalled one takes no new work (P5, S9)."""
+    """What the end of a step says about its process: a dead or stalled one, or one whose device fails, takes no new
+    work (P5, S9, D13)."""
     if outcome.kind is DONE:
+        model = instance.model
         instance.served = True
-        instance.model.failures = instance.model.crashes = 0
+        model.crashes = 0
+        if model.failures and not model.deaths.too_many(state.now):
+            model.failures = 0
     elif outcome.kind is OutcomeKind.ENGINE_DIED:
         lifecycle.restart(state, instance, "P5")
+    elif outcome.kind is OutcomeKind.DEVICE_FAULT:
+        lifecycle.restart(state, instance, "D13", lifecycle.FAULTY)
     elif outcome.kind is OutcomeKind.STALLED:
         lifecycle.restart(state, instance, "S9")
 

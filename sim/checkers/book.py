@@ -54,7 +54,9 @@ from sim.checkers.facts import Facts
 from sim.checkers.notes import LONG_AGO, GrantNote, InstanceNote, JobNote, LeaseNote, Line, Wish, WishNote
 
 OUT_OF_MEMORY = (FailureCause.DEVICE_OOM, FailureCause.HOST_OOM)
-DONE, ENGINE_DIED, STALLED = OutcomeKind.DONE, OutcomeKind.ENGINE_DIED, OutcomeKind.STALLED
+DONE, STALLED = OutcomeKind.DONE, OutcomeKind.STALLED
+OF_NO_USE = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.STALLED)
+"""Ends after which a process is begun anew."""
 
 
 class Book(Facts):
@@ -179,7 +181,7 @@ class Book(Facts):
             note.progress_at = self.now
             note.steps_done = max(note.steps_done, grant.step)
             instance.served = True
-        elif kind is ENGINE_DIED or kind is STALLED:
+        elif kind in OF_NO_USE:
             note.deaths += 1
             grant.stalled = kind is STALLED
             instance.suspect = True

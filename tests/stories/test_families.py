@@ -181,7 +181,7 @@ def test_R10_a_variant_that_fails_leaves_its_jobs_to_the_next() -> None:
 def test_R10_a_family_all_of_whose_variants_failed_is_refused() -> None:
     """L6d, with the cause."""
     failure = Failure(FailureCause.DAMAGED_FILE, "it is cut off")
-    told = world(broken=dict.fromkeys(SIZES, failure), policy=Policy(load_backoff_seconds=100.0))
+    told = world(broken=dict.fromkeys(SIZES, failure))
     first = ask(told)
     told.advance(30.0)
     second = ask(told)
