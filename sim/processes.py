@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gridsched.core.commands import StartInstance
-from gridsched.core.events import Failure, FailureCause, InstanceExited, InstanceReady, MemoryReleased, ProbeDue
+from gridsched.core.events import (
+    Failure,
+    FailureCause,
+    HostMemoryRead,
+    InstanceExited,
+    InstanceReady,
+    MemoryReleased,
+    ProbeDue,
+)
 from gridsched.core.ids import DeviceName, GrantId, InstanceId
 from sim.cards import Cards, Held
 from sim.faults import FaultPlan
 from sim.moments import Act, Moments
-from sim.workload import Scenario, generator
+from sim.workload import GIB, Scenario, generator
 
 OOM = Failure(FailureCause.DEVICE_OOM, "the card has not enough free memory")
 CRASH = Failure(FailureCause.CRASHED, "the process died")
@@ -177,6 +185,11 @@ class Processes:
         for process in list(self.alive.values()):
             if name in process.start.option.devices:
                 self.exit(process, LOST_CARD)
+
+    def read_host(self) -> None:
+        """What each holds of host memory: more with every step that it has served (M11)."""
+        held = {one.id: int((0.5 + 0.2 * one.served) * GIB) for one in self.alive.values()}
+        self._moments.post(HostMemoryRead(tuple(held.items())), lag=False)
 
     def probe(self) -> None:
         """One that serves is about to be asked how it is (P6)."""

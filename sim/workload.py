@@ -19,7 +19,7 @@ SIZES = (0.4, 1.0, 2.8, 4.0, 6.0, 8.3, 11.0)
 UNKNOWN = ModelName("nobody-knows-it")
 TOO_LARGE = ModelName("too-large")
 FAMILY = ModelName("family")
-FEATURES = ("families", "hot_yield", "keys", "persons", "ttl")
+FEATURES = ("families", "hot_yield", "keys", "persons", "ttl", "starts", "host_limit")
 """What a run may make use of beside plain requests, each in a third of the runs."""
 
 
@@ -190,6 +190,11 @@ def _with_features(rng: Random, scenario: Scenario) -> Scenario:
     clients = scenario.clients
     if "hot_yield" in scenario.features:
         scenario = replace(scenario, policy=replace(scenario.policy, hot_yield_after_seconds=rng.choice((5.0, 20.0))))
+    if "starts" in scenario.features:
+        starts = generator(scenario.seed, "starts").choice((2, 4, 8))
+        scenario = replace(scenario, policy=replace(scenario.policy, starts_per_minute=starts))
+    if "host_limit" in scenario.features:
+        scenario = replace(scenario, policy=replace(scenario.policy, host_memory_limit_bytes=2 * GIB))
     if "ttl" in scenario.features:
         clients = tuple(replace(one, ttl_seconds=rng.choice((None, 0.0, 5.0, 60.0))) for one in clients)
     if "keys" in scenario.features:

@@ -42,6 +42,7 @@ from sim.workload import Scenario, chance, generator
 
 REST_SECONDS = 120.0  # after the last job: long enough for every slot to be let go of, and for what hangs to be stopped
 LONGEST_WAIT_SECONDS = 25 * 3600.0  # S9: low work is sent away after a day
+HOST_POLLS = 5  # polls of the cards between two looks at host memory
 PATIENCE_SECONDS = 1500.0  # longer than the longest back-off, for jobs to end and for pins to be back
 
 
@@ -136,8 +137,14 @@ class World:
             ("lost", self.cards.lose),
         ):
             self._recur(kind, happen)
+        if self.scenario.policy.host_memory_limit_bytes is not None:
+            self._read_host()
         self.clients.arrive()
         self.persons.begin()
+
+    def _read_host(self) -> None:
+        self.processes.read_host()
+        self.moments.later(HOST_POLLS * self.cards.poll_seconds, self._read_host)
 
     def _wait_for(self, seconds: float, done: Callable[[], bool]) -> None:
         """Wait for something, but not for longer."""

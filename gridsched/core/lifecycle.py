@@ -71,6 +71,7 @@ def spawn(
     instance.last_used_at = state.now
     instance.hot_until = model.hot_until
     state.remember(instance)
+    state.starts.note(state.now, chat=load_class is JobClass.INTERACTIVE)
     state.touch(model)
     needs = {str(device): held_bytes for device, held_bytes in state.ledger.bytes_of(instance_id).items()}
     state.say_of_instance(LogEvent.LOAD, instance, rule, bytes=needs, ctx=option.ctx_size, parallel=option.parallel)

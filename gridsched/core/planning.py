@@ -92,7 +92,7 @@ def _make_plans(state: State) -> list[Plan]:
         model.want = model.obstacle = None
         model.next_at = inf
     low = [want for want in wants if not want.chat]
-    walk = _Walk(state)
+    walk = _Walk(state, starved=any(want.starved_at <= state.now for want in low))
     walk.chats([want for want in wants if want.chat])
     for model in (state.waiting_models | state.touched).values():
         if model.queue.chats or model.held:
@@ -170,7 +170,7 @@ def outlook(state: State, want: Want, gone: Instance | None = None) -> Plan | Ob
     if isinstance(found, Obstacle) and found.but_for == "turn":
         turn, found = found, _find(state, want, draft, patient=True)
     if isinstance(found, Plan):
-        found.held = turn
+        found.held = turn or state.starts.bar(state.now, state.policy.starts_per_minute, chat=True)
         found.waits = _waits_for_memory(found)
         found.waits = _kept_from_beginning(state, found, slots.taken)
     return found
@@ -222,12 +222,14 @@ def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Pl
 
 class _Walk:
     """One walk over the wants: what is left for the next, and the plans so far. `turns` are those of chats that wait
-    for the turn of other chats (R4b), known once all chats' wants have been looked at."""
+    for the turn of other chats (R4b), known once all chats' wants have been looked at; `starved`, that low work is
+    starved of a load. A plan that may not start a process yet (P6a) drains nobody: they would be missed for nothing."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, starved: bool) -> None:
         self._state = state
         self._draft = _draft(state)
         self.slots = _LoadSlots(state)
+        self._limit, self._starved = state.policy.starts_per_minute, starved
         self.plans: list[Plan] = []
         self._turns: list[tuple[Plan, float]] = []
 
@@ -267,6 +269,7 @@ class _Walk:
         plan = found
         plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
         plan.held = turn or (None if want.chat else self.slots.low_is_taken())
+        plan.held = plan.held or state.starts.bar(state.now, self._limit, chat=want.chat, starved=self._starved)
         if plan.held is not None:
             model.next_at = min(model.next_at, plan.held.until)
         devices = dict.fromkeys(plan.option.devices)
@@ -416,11 +419,16 @@ def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
 def _begin_loads(state: State, plans: list[Plan]) -> None:
     """Start what can start, oldest first."""
     slots = _LoadSlots(state)
+    limit = state.policy.starts_per_minute
     for plan in plans:
         if not plan.live:
             continue
         plan.waits = _kept_from_beginning(state, plan, slots.taken)
-        if not plan.waits[0]:
+        late = None if plan.waits[0] else state.starts.bar(state.now, limit, chat=plan.want.chat)
+        if late is not None:  # the last start went to another, a moment ago
+            plan.waits = late.rule, late.reason
+            plan.want.model.next_at = min(plan.want.model.next_at, late.until)
+        elif not plan.waits[0]:
             lifecycle.start(state, plan)
         slots.claim(plan)
 

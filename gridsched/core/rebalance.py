@@ -133,6 +133,10 @@ def _begin(state: State, instance: Instance, option: LaunchOption, needs: Needs)
     if not state.ledger.really_free(needs):
         state.move_waits = True
         return False
+    late = state.starts.bar(state.now, state.policy.starts_per_minute, chat=False)
+    if late is not None:
+        state.plan_wake_at = min(state.plan_wake_at, late.until)
+        return False
     model = instance.model
     model.moved_at = state.now
     instance.movable_from = state.now + PAUSE_SECONDS

@@ -64,7 +64,8 @@ class Instance:
     `drain_until` is when its drain should be over (A6), `movable_from` from when it may be moved, busy or not (R9).
     `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
     `allocated` is what its engine says of its buffers (L2). `failure` is why it is gone or has to go, None for one that
-    is sound or was told to end.
+    is sound or was told to end. `host_held_bytes` is the last reading of what it holds of host memory, None where it
+    could not be read, and `host_first_bytes` the first since it was ready (M11).
     """
 
     id: InstanceId
@@ -100,6 +101,8 @@ class Instance:
     paused_at: float = -inf
     awake_until: float = -inf
     allocated: tuple[DeviceFootprint, ...] = ()
+    host_held_bytes: int | None = None
+    host_first_bytes: int | None = None
     devices: tuple[DeviceName, ...] = field(init=False)
     device: DeviceName | None = field(init=False)
     parallel: int = field(init=False)

@@ -112,7 +112,7 @@ class Scheduler:
             ProbeDue: self._probe_due,
             DeviceLost: partial(losses.lost, self._state),
             DeviceBack: partial(losses.back, self._state),
-            HostMemoryRead: self._host_memory_read,
+            HostMemoryRead: partial(growth.host_read, self._state),
             LoadAsked: partial(persons.load_asked, self._state),
             UnloadAsked: partial(persons.unload_asked, self._state),
             PinAsked: partial(persons.pin_asked, self._state),
@@ -494,9 +494,6 @@ class Scheduler:
     def _memory_released(self, event: MemoryReleased) -> None:
         instance = self._instance(event.instance_id)
         self._lawfully(lifecycle.memory_released, instance)
-
-    def _host_memory_read(self, event: HostMemoryRead) -> None:  # noqa: ARG002
-        return
 
     def _probe_due(self, event: ProbeDue) -> None:
         instance = self._state.instances.get(event.instance_id)

@@ -20,6 +20,7 @@ from gridsched.core.placement import Plan
 from gridsched.core.policy import Policy
 from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord, Rank
 from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
+from gridsched.core.starts import Starts
 from gridsched.core.story import Story
 from gridsched.core.thrash import Loads
 from gridsched.core.transitions import ServerState
@@ -46,9 +47,9 @@ class State:
     the instances on several devices. `unplaced`, `watched` and `plan_wake_at` come from the last planning: whether a
     job waits for a load, whose changes could alter its plan, and when time alone could; `low_plans_matter`, that one
     of them is low and no low load is under way, so that a change of mode could alter it. `pressed` are the devices
-    under pressure, `pictures` what each held when it last was not (R6a). `loads` are those of late (R4a). `moving` are
-    the models with a successor, `movable` says that one may be moved some day, `move_waits` that one only waits for a
-    device to say that its memory is free (R9).
+    under pressure, `pictures` what each held when it last was not (R6a). `loads` are those of late (R4a), `starts`
+    those of the last minute (P6a). `moving` are the models with a successor, `movable` says that one may be moved some
+    day, `move_waits` that one only waits for a device to say that its memory is free (R9).
     """
 
     __slots__ = (
@@ -56,7 +57,8 @@ class State:
         "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key",
         "loads", "lost", "low_plans_matter", "models", "modes", "movable", "move_waits", "moving", "now", "out",
         "pictures", "pins", "plan_wake_at", "plans", "policy", "pressed", "reliefs", "replan_due", "server", "spanning",
-        "stirred", "story", "tails", "touched", "turned", "unplaced", "waiting_models", "wake_at", "wakes", "watched",
+        "starts", "stirred", "story", "tails", "touched", "turned", "unplaced", "waiting_models", "wake_at", "wakes",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -75,6 +77,7 @@ class State:
         self.counts = tuple(ClassCounts() for _ in CLASSES)
         self.load_seconds_by_key: dict[str, float] = {}
         self.loads = Loads()
+        self.starts = Starts()
         self.moving: dict[ModelName, ModelState] = {}
         self.movable = False
         self.move_waits = False

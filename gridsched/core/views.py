@@ -282,6 +282,7 @@ def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
         last_used_seconds=instance.last_used_at,
         paused=instance.paused,
         option_key=option.key,
+        host_held_bytes=instance.host_held_bytes,
     )
 
 

@@ -218,6 +218,14 @@ class EngineSettings(Section):
     stop_grace_seconds: Annotated[float, duration()] = _setting(
         "10s", "How long a process may take to end when asked to, before it is killed (R3)."
     )
+    starts_per_minute: Annotated[int, whole(1, 10_000)] = _setting(
+        60, "Processes that may be started in any minute, all models together; more wait (P6a)."
+    )
+    host_memory_limit_bytes: Annotated[int | None, or_word(SIZE, "null")] = _setting(
+        None,
+        "Host memory that one process may come to hold (what is in RAM or swapped out, without the model file's pages);"
+        " beyond it it is started anew while nobody uses it; `null` is no limit (L6b).",
+    )
 
 
 class LibrarySettings(Section):
@@ -418,6 +426,8 @@ class Settings(Section):
             background_pause=scheduler.background_pause,
             pause_limit_seconds=scheduler.pause_limit_seconds,
             stop_grace_seconds=self.engine.stop_grace_seconds,
+            starts_per_minute=self.engine.starts_per_minute,
+            host_memory_limit_bytes=self.engine.host_memory_limit_bytes,
             settle_limit_seconds=min(Policy().settle_limit_seconds, scheduler.stall_limit_seconds),
             queues={each: QueueLimits(queue.max_length, queue.max_wait_seconds) for each, queue in by_class.items()},
         )

@@ -17,12 +17,13 @@ from sim.checkers.order import Order
 from sim.checkers.relief import Relief
 from sim.checkers.slots import Slots
 from sim.checkers.standing import Standing
+from sim.checkers.starts import Starts
 from sim.checkers.stops import Stops
 from sim.checkers.wishes import Wishes
 from sim.digest import Digest
 
 __all__ = ["Book", "Violation", "Watch"]
-FAMILIES: tuple[type[Checker], ...] = (Jobs, Slots, Order, Relief, Memory, Loads, Stops, Standing, Wishes)
+FAMILIES: tuple[type[Checker], ...] = (Jobs, Slots, Order, Relief, Memory, Loads, Starts, Stops, Standing, Wishes)
 Calls = dict[type, tuple[Callable[..., None], ...]]
 
 

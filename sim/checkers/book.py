@@ -31,6 +31,7 @@ from gridsched.core.events import (
     FailureCause,
     FamiliesChanged,
     GrantReturned,
+    HostMemoryRead,
     InstanceExited,
     InstanceReady,
     JobAbandoned,
@@ -83,6 +84,7 @@ class Book(Facts):
             LeaseAsked: self._lease_asked,
             LeaseReleased: self._lease_released,
             DeviceRead: self._read,
+            HostMemoryRead: self._host_read,
             DeviceLost: self._device_lost,
             DeviceBack: self._device_back,
             DevicesChanged: self._devices_changed,
@@ -285,6 +287,12 @@ class Book(Facts):
                 one.unread.discard(device)
                 if size > one.peak.get(device, 0):
                     one.peak[device] = size
+
+    def _host_read(self, event: HostMemoryRead) -> None:
+        for instance_id, size in event.held:
+            one = self.instances.get(instance_id)
+            if one is not None:
+                one.host_held = size
 
     def _device_lost(self, event: DeviceLost) -> None:
         self.lost_devices.add(event.device)

@@ -156,7 +156,10 @@ class Facts:
         )
 
     def has_grown(self, one: InstanceNote) -> bool:
-        """L6b: whether it holds clearly more than it was estimated to."""
+        """L6b: whether it holds clearly more than it was estimated to, or more host memory than it may."""
+        limit = self.policy.host_memory_limit_bytes
+        if limit is not None and one.host_held > limit:
+            return True
         estimates = {part.device: part.total_bytes for part in one.start.option.footprint}
         return any(one.peak.get(device, 0) > size * GROWN for device, size in estimates.items())
 

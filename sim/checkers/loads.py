@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import StartInstance
 from gridsched.core.ids import DeviceName, JobId
+from gridsched.core.policy import Policy
 from sim.checkers.checker import Checker, Violation, Waits
 from sim.checkers.facts import Facts
 from sim.checkers.notes import InstanceNote, JobNote
@@ -153,6 +154,8 @@ class Loads(Checker):
         """Whether there is a reason, or may be one, for which its load does not begin yet."""
         book = self.book
         spec = book.models.get(first.model)
+        if book.policy.starts_per_minute < Policy().starts_per_minute:  # it may have to wait for a start (P6a)
+            return True
         if spec is None or first.job.warm_only or spec.name in book.failed_at or book.leases:
             return True
         if book.wishes:

@@ -63,7 +63,8 @@ class InstanceNote:
     nothing else, and could begin its load, batch where none did.
     `ttl` is what its last jobs asked for it to be kept (R6).
     `need` is what was to be reserved for it, `held` what it was last read to hold on
-    each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say. `chats` are
+    each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say;
+    `host_held` is what it holds of host memory. `chats` are
     grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it stands
     still, `stood` for how long it has in all (S10)."""
 
@@ -94,6 +95,7 @@ class InstanceNote:
     held: dict[DeviceName, int] = field(default_factory=dict)
     peak: dict[DeviceName, int] = field(default_factory=dict)
     unread: set[DeviceName] = field(default_factory=set)
+    host_held: int = 0
 
     @property
     def free_slots(self) -> int:

@@ -77,6 +77,8 @@ CASES = {
     "engine.path": Case("bin/llama-server", lambda s: s.engine.path, FOLDER / "bin/llama-server"),
     "engine.startup_timeout": Case("20m", lambda s: s.engine.startup_timeout_seconds, 1200.0),
     "engine.stop_grace": Case("3s", lambda s: s.policy().stop_grace_seconds, 3.0),
+    "engine.starts_per_minute": Case("5", lambda s: s.policy().starts_per_minute, 5),
+    "engine.host_memory_limit": Case("4GiB", lambda s: s.policy().host_memory_limit_bytes, 4 * 2**30),
     "library.dirs": Case("[auto, /m, m]", lambda s: s.library.dirs, ("auto", Path("/m"), FOLDER / "m")),
     "library.default_model": Case("1.10", lambda s: s.library.default_model, "1.10"),
     "defaults.ctx_target": Case("9000", lambda s: s.defaults.ctx_target, 9000),

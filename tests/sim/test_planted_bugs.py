@@ -9,7 +9,21 @@ from math import inf
 
 import pytest
 
-from gridsched.core import aborts, eviction, families, keys, leases, lifecycle, losses, pause, persons, pins, serving
+from gridsched.core import (
+    aborts,
+    eviction,
+    failures,
+    families,
+    growth,
+    keys,
+    leases,
+    lifecycle,
+    losses,
+    pause,
+    persons,
+    pins,
+    serving,
+)
 from gridsched.core.commands import (
     AnswerRequest,
     ArmTimer,
@@ -19,7 +33,8 @@ from gridsched.core.commands import (
     RejectJob,
     StopInstance,
 )
-from gridsched.core.events import DeviceRead, Event, JobEnded, StepEnded
+from gridsched.core.events import DeviceRead, Event, HostMemoryRead, JobEnded, StepEnded
+from gridsched.core.failures import Deaths
 from gridsched.core.job import OutcomeKind
 from gridsched.core.ledger import DeviceBook, Ledger, Needs
 from gridsched.core.model import LaunchOption
@@ -28,10 +43,11 @@ from gridsched.core.placement import Draft
 from gridsched.core.queues import JobRecord, ModelQueue
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.scheduler import Scheduler
+from gridsched.core.starts import Starts
 from gridsched.core.state import State
 from sim.faults import KINDS
 from sim.run import run_seed
-from sim.workload import Scenario, draw
+from sim.workload import GIB, Scenario, draw
 
 SEEDS = range(1, 61)
 EVENTS = 600
@@ -219,6 +235,33 @@ def a_lost_device_is_planned_with(patch: Patch) -> None:
     patch.setattr(losses, "bar", lambda *_: None)
 
 
+def starts_are_not_counted(patch: Patch) -> None:
+    """As many a minute as anybody wants."""
+    patch.setattr(Starts, "bar", lambda *_, **__: None)
+
+
+def what_failed_is_tried_at_once(patch: Patch) -> None:
+    """No back-off."""
+    patch.setattr(failures, "back_off_seconds", lambda *_: 0.0)
+
+
+def any_number_of_deaths_will_do(patch: Patch) -> None:
+    """As long as something is served between them."""
+    patch.setattr(Deaths, "too_many", lambda *_: False)
+
+
+def any_host_memory_is_too_much(patch: Patch) -> None:
+    """Whatever idles is begun anew at each reading."""
+
+    def host_read(state: State, event: HostMemoryRead) -> None:
+        for instance_id, _ in event.held:
+            instance = state.instances.get(instance_id)
+            if instance is not None and growth._quiet(state, instance):
+                growth._begin_anew(state, instance, "it holds some")
+
+    patch.setattr(growth, "host_read", host_read)
+
+
 def unloads_are_answered_at_once(patch: Patch) -> None:
     """Before the memory is back."""
     before = persons._end
@@ -340,6 +383,23 @@ def with_persons(scenario: Scenario) -> Scenario:
     return replace(scenario, features=scenario.features | {"persons"})
 
 
+def with_few_starts(scenario: Scenario) -> Scenario:
+    """Two processes a minute."""
+    return replace(scenario, policy=replace(scenario.policy, starts_per_minute=2))
+
+
+def with_host_limit(scenario: Scenario) -> Scenario:
+    """Host memory is read, and limited."""
+    return replace(scenario, policy=replace(scenario.policy, host_memory_limit_bytes=2 * GIB))
+
+
+def with_deaths(scenario: Scenario) -> Scenario:
+    """Everybody wants one model, whose process dies again and again, and nothing else goes wrong."""
+    model = scenario.models[0].name
+    clients = tuple(replace(one, model=model, steps=(1, 1), warm_only=False) for one in scenario.clients)
+    return replace(scenario, clients=clients, families=(), features=frozenset(), faults=frozenset({"crash"}))
+
+
 def with_losses(scenario: Scenario) -> Scenario:
     """Devices stop answering."""
     return replace(scenario, faults=scenario.faults | {"lost"})
@@ -362,6 +422,12 @@ def with_keys(scenario: Scenario) -> Scenario:
         features=frozenset({"keys"}),
         families=(),
     )
+
+
+SHAPES = (
+    with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses, with_few_starts, with_deaths,
+    with_host_limit,
+)  # fmt: skip
 
 
 def rules_found(
@@ -422,6 +488,10 @@ def test_a_scheduler_that_is_broken_inside_is_caught(
         (a_lease_is_held_before_it_is_empty, with_persons, {"R8"}),
         (unloads_are_answered_at_once, with_persons, {"R7"}),
         (one_key_goes_last, with_keys, {"S2"}),
+        (starts_are_not_counted, with_few_starts, {"P6a"}),
+        (any_host_memory_is_too_much, with_host_limit, {"R3", "R1"}),
+        (what_failed_is_tried_at_once, as_drawn, {"L6d"}),
+        (any_number_of_deaths_will_do, with_deaths, {"L6d"}),
         (a_lost_device_is_planned_with, with_losses, {"D6"}),
     ],
 )
@@ -455,7 +525,9 @@ def test_a_difference_that_breaks_no_rule_is_not_called_a_violation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses])
+@pytest.mark.parametrize(
+    "shape", [with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses, with_few_starts, with_deaths]
+)
 def test_the_shapes_alone_break_nothing(shape: Callable[[Scenario], Scenario]) -> None:
     """The other control: what makes a rule matter is no fault."""
     for seed in range(1, 9):

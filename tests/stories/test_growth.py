@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gridsched.core.commands import KeepMeasurement, LogEvent
-from gridsched.core.events import Failure, FailureCause
+from gridsched.core.events import Failure, FailureCause, HostMemoryRead
 from gridsched.core.ledger import GROWTH_LIMIT
 from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.policy import Policy
 from tests.stories.world import BACKGROUND, GB, World, model, option, spanning
 
 OOM = Failure(FailureCause.DEVICE_OOM, "out of memory")
@@ -286,3 +287,78 @@ def test_A13_a_failed_model_has_one_half_open_try_and_an_honest_retry_after() ->
     world.advance(5.0)
     assert all(world.rejection(job) is not None for job in tried)
     assert world.rejection(world.submit("m")).retry_after_seconds == 20.0  # type: ignore[union-attr]  # refused at once
+
+
+# --- M11: host memory -------------------------------------------------------------------------------------------
+
+
+def host_read(world: World, **held_gb: float) -> None:
+    """A reading of what models hold of host memory."""
+    world.tell(HostMemoryRead(tuple((world.instance(name), int(size * GB)) for name, size in held_gb.items())))
+
+
+def limited(*, pinned: bool = False) -> World:
+    """Four GB of host memory a process, one model that is there and has one."""
+    world = World((model("m", option(6, 2), pinned=pinned),), policy=Policy(host_memory_limit_bytes=4 * GB))
+    world.warm("m", job_class=BACKGROUND)
+    host_read(world, m=1.0)
+    return world
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_M11_a_process_beyond_its_host_memory_is_begun_anew_while_nobody_uses_it(pinned: bool) -> None:
+    """Not while it works, nor at the limit; told with the figures, and back at once."""
+    world = limited(pinned=pinned)
+    job = world.submit("m", BACKGROUND)
+    host_read(world, m=4.5)
+    assert world.stops("m") == []
+    world.finish(job)
+    host_read(world, m=4.0)
+    assert world.stops("m") == []
+    host_read(world, m=4.5)
+    assert world.stops("m") == [world.now]
+    why = [log.figures["why"] for _, log in world.logged(LogEvent.STOP) if log.rule == "L6b"]
+    assert why == ["it holds 4500000000 bytes of host memory, first 1000000000, 4000000000 are the limit"]
+    world.advance(11.0)
+    assert world.state("m") == "ready"
+    host_read(world, m=1.0)
+    assert len(world.stops("m")) == 1
+
+
+def test_M11_what_is_read_is_shown_and_what_could_not_be_read_is_unknown() -> None:
+    """In the snapshot."""
+    world = limited()
+    assert world.scheduler.snapshot(world.now).instances[0].host_held_bytes == GB
+    world.tell(HostMemoryRead(()))
+    assert world.scheduler.snapshot(world.now).instances[0].host_held_bytes is None
+
+
+def test_M11_one_that_needs_more_than_the_limit_is_told_of_once_and_left_alone() -> None:
+    """Its next process would hold as much: it would be begun anew for ever."""
+    world = World((model("m", option(6)),), policy=Policy(host_memory_limit_bytes=4 * GB))
+    world.warm("m", job_class=BACKGROUND)
+    for _ in range(3):
+        host_read(world, m=5.0)
+    assert world.stops("m") == []
+    told = [log.figures["host_bytes"] for _, log in world.logged(LogEvent.PRESSURE) if log.rule == "L6b"]
+    assert told == [5 * GB]
+
+
+def test_M11_without_a_limit_nothing_is_begun_anew() -> None:
+    """It is the default."""
+    world = World((model("m", option(6)),))
+    world.warm("m", job_class=BACKGROUND)
+    host_read(world, m=1.0)
+    host_read(world, m=100.0)
+    assert world.stops("m") == []
+
+
+def test_M11_nothing_is_begun_anew_on_a_device_that_is_lost() -> None:
+    """It could not be loaded there again (D6)."""
+    world = limited()
+    world.lose()
+    host_read(world, m=5.0)
+    assert world.stops("m") == []
+    world.find()
+    host_read(world, m=5.0)
+    assert world.stops("m") == [world.now]

@@ -1,0 +1,103 @@
+"""No more processes are started in a minute than may be (P6a): what is beyond waits, and is told why."""
+
+from gridsched.core.ids import ModelName
+from gridsched.core.policy import Policy
+from tests.stories.world import BACKGROUND, World, model, option
+
+WAIT = "2 processes a minute are started at the most, and as many were"
+
+
+def world(*names: str, limit: int = 2, size: float = 4.0, **more: object) -> World:
+    """Models that load in a second."""
+    models = tuple(model(name, option(size), load=1.0) for name in names)
+    return World(models, policy=Policy(starts_per_minute=limit, **more))  # type: ignore[arg-type]  # the policy's figures
+
+
+def test_P6a_a_start_beyond_the_limit_waits_for_the_exact_moment_and_says_so() -> None:
+    """The third of two begins a minute after the first, to the moment; the reason is told."""
+    told = world("a", "b", "c")
+    told.warm("a", "b")
+    first_at = told.loads("a")[0]
+    job = told.submit("c")
+    view = told.scheduler.waiting(job, told.now)
+    assert view is not None
+    assert (view.rule, view.reason) == ("P6a", WAIT)
+    assert view.estimate_seconds is not None
+    told.advance(60.0)
+    assert told.loads("c") == [first_at + 60.0]
+    told.advance(2.0)
+    assert told.granted_at(job) == first_at + 61.0
+
+
+def test_P6a_nobody_is_evicted_for_a_load_that_may_not_begin() -> None:
+    """The resident model serves on meanwhile; the outlook of a person's load says what it waits for."""
+    told = world("a", "b", "c", size=12.0)
+    told.warm("a", "b")
+    waiting = told.submit("c")
+    assert told.state("b") == "ready"
+    between = told.submit("b")
+    assert told.granted_at(between) == told.now
+    told.finish(between)
+    outlook = told.scheduler.outlook(ModelName("c"), told.now)
+    assert outlook is not None
+    assert (outlook.rule, outlook.reason) == ("P6a", WAIT)
+    told.advance(60.0)
+    assert told.granted_at(waiting) is not None
+
+
+def test_P6a_a_freed_start_is_a_chats_first() -> None:
+    """Low work came before it, and has the next one."""
+    told = world("a", "b", "low", "chat", background_max_starvation_seconds=0.0)
+    told.warm("a", "b")
+    low, chat = told.submit("low", BACKGROUND), told.submit("chat")
+    told.advance(60.0)
+    assert (len(told.loads("chat")), len(told.loads("low"))) == (1, 0)
+    told.finish(chat)
+    told.advance(60.0)
+    assert told.granted_at(low) is not None
+
+
+def test_P6a_starved_low_work_has_one_start_of_a_minute_that_chats_would_fill() -> None:
+    """Two people whose models do not fit together would take every start for ever."""
+    told = World(
+        (
+            model("a", option(12), load=1.0),
+            model("b", option(12), load=1.0),
+            model("low", option(12, device="gpu1"), load=1.0),
+        ),
+        cards={"gpu0": 16.0, "gpu1": 16.0},
+        policy=Policy(starts_per_minute=2, interactive_turn_seconds=0.0),
+        step_seconds={"a": 1.0, "b": 1.0},
+    )
+    told.submit("a")
+    low = None
+    for count in range(40):
+        told.submit("ab"[count % 2])
+        if count == 10:
+            low = told.submit("low", BACKGROUND)
+        told.advance(5.0)
+    assert low is not None
+    assert told.granted_at(low) is not None
+    assert len(told.loads("a") + told.loads("b")) > 3
+
+
+def test_P6a_two_loads_of_one_moment_share_the_last_start() -> None:
+    """A chat's and low work's could begin side by side; the second waits for its own."""
+    told = World(
+        (model("low", option(6)), model("chat", option(6, device="gpu1")), model("x", option(4))),
+        cards={"gpu0": 16.0, "gpu1": 16.0},
+        policy=Policy(starts_per_minute=2),
+    )
+    told.warm("x", job_class=BACKGROUND)
+    told.lease("gpu0")
+    told.lease("gpu1")
+    told.advance(1.0)
+    low, chat = told.submit("low", BACKGROUND), told.submit("chat")
+    assert told.loads("low") + told.loads("chat") == []
+    told.release("gpu1")
+    told.release("gpu0")
+    assert (len(told.loads("chat")), len(told.loads("low"))) == (1, 0)
+    assert told.why(low) == "P6a"
+    told.advance(60.0)
+    assert told.loads("low") == [60.0]
+    assert told.granted_at(chat) is not None
