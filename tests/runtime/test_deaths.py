@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.core.failures import DEATHS
 from gridsched.core.policy import Policy
 from sim.engine import Faults
 from tests.runtime.inside import BACKGROUND, BIG, EMBED, GIB, LEFT, MIDDLE, SMALL, Inside, Sink, inside
@@ -134,7 +135,7 @@ async def test_P5_while_it_is_being_stopped(autojump_clock: MockClock) -> None:
 async def test_P5_in_the_tick_in_which_a_client_leaves_it(autojump_clock: MockClock) -> None:
     """Its slot begins to be watched as its process ends: neither is forgotten, and the server lives."""
     async with inside(autojump_clock) as server:
-        for _ in range(20):
+        for _ in range(DEATHS):
             await server.ask(server.job(MIDDLE))
             scope = server.come(server.job(MIDDLE), tokens=200)
             await trio.sleep(0.1)

@@ -61,5 +61,5 @@ async def test_L2_a_launch_that_was_planned_with_another_file_is_not_made(autoju
         assert gone["cause"] == "missing_file"
         assert not server.logged("ready")
         assert len([line for _, line in server.logged("config") if "models" in line]) == 2
-        await trio.sleep(20.0)
+        await trio.sleep(60.0)
         assert await server.ask(server.job(SMALL)) == "done"

@@ -45,7 +45,13 @@ def test_all_faults_are_told_at_once_in_the_files_order() -> None:
         ("parallel: 4", "f.yaml:1:1: parallel: unknown key here; `parallel` belongs in defaults or models.NAME"),
         ("models: {m: {path: a, ctxsize: 1}}", "f.yaml:1:23: models.m.ctxsize: unknown key; did you mean ctx_size?"),
         ("prot: 8080", "f.yaml:1:1: prot: unknown key; did you mean server.port?"),
-        ("engine: {zzz: 1}", "f.yaml:1:10: engine.zzz: unknown key; here can be path, startup_timeout, stop_grace"),
+        (
+            "engine: {zzz: 1}",
+            (
+                "f.yaml:1:10: engine.zzz: unknown key; here can be path, startup_timeout, stop_grace,"
+                " starts_per_minute, host_memory_limit"
+            ),
+        ),
         (
             "scheduler: {queues: {interactive: {max_len: 1}}}",
             "f.yaml:1:36: scheduler.queues.interactive.max_len: unknown key; did you mean max_length?",
