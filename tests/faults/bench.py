@@ -54,10 +54,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class Served:
-    """One model of a bench: settings of its own, and what of its file matters."""
+    """One model of a bench: settings and environment of its own, and what of its file matters."""
 
     embeds: bool = False
     weights_bytes: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -181,9 +182,11 @@ def tell(folder: Path, model: str, **switches: object) -> None:
 
 
 def engine_program(folder: Path) -> Path:
-    """The stand-in, run by this interpreter without what it does not need: its start is most of a test's time."""
+    """The stand-in, run by this interpreter without what it does not need: its start is most of a test's time. Where
+    a model's environment names a REAL_ENGINE, it is that one."""
     program = folder / "llama-server"
-    program.write_text(f"#!{sys.executable} -IS\n" + FAKE.read_text(encoding="utf-8"), encoding="utf-8")
+    real = "import os, sys\nif real := os.environ.get('REAL_ENGINE'): os.execv(real, [real, *sys.argv[1:]])\n"
+    program.write_text(f"#!{sys.executable} -IS\n{real}{FAKE.read_text(encoding='utf-8')}", encoding="utf-8")
     program.chmod(0o755)
     return program
 
@@ -230,8 +233,8 @@ def _entry(folder: Path, name: str, served: Served) -> Mapping[str, object]:
     if served.weights_bytes:
         tensors.append(("blk.0.attn_q.weight", (4096, served.weights_bytes // 8192), "F16"))
     path = write_model(folder / f"{name}.gguf", EMBEDDER if served.embeds else CHAT, tensors)
-    switches = {"FAKE_LLAMA_FILE": str(folder / f"{name}.switches")}
-    return {"path": str(path), "ctx_size": 2048, "parallel": 1, "env": switches, **served.settings}
+    env = {"FAKE_LLAMA_FILE": str(folder / f"{name}.switches"), **served.env}
+    return {"path": str(path), "ctx_size": 2048, "parallel": 1, **served.settings, "env": env}
 
 
 # --- what must not be left behind ---------------------------------------------------------------------------------

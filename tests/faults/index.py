@@ -81,7 +81,10 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         _DOUBT,
         "vram/test_environment.py::test_E25_what_would_move_memory_or_devices_is_refused_by_name",
     ),
-    "M3": ("engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",),
+    "M3": (
+        f"{_SERVICE}::test_M3_a_flood_of_output_stays_within_bounds_and_hinders_nobody",
+        "engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",
+    ),
     "M7": ("metrics/test_registry.py::test_two_registries_do_not_meet",),
     "M10": (
         "cli/test_refusals.py::test_a_port_that_is_taken_names_its_holder",

@@ -53,7 +53,7 @@ def test_everything_that_can_be_left_is_seen(bench: Bench) -> None:
 def test_an_engine_behind_a_dead_gateway_is_seen(bench: Bench) -> None:
     """A process with the mark is looked for even where its gateway has ended."""
     bench.gateway.stop()
-    assert leavings(bench) == []
+    assert settle(bench) == []
     with stray(bench.mark):
         assert said(bench, "is nobody's")
 

@@ -239,7 +239,7 @@ class FakeServer:
         if switches.chunks:
             parts = [text.encode() for text in switches.chunks]
             self.send(connection, chunked(switches.status, parts), cut=True)
-        elif path == "/v1/embeddings":
+        elif path == "/v1/embeddings" and switches.status == 200:
             self.send(connection, framed(switches.status, vectors(body)), cut=True)
         elif switches.tokens and switches.status == 200:
             self.generate(connection, json.loads(body))

@@ -1,0 +1,47 @@
+"""Section M: what a server does to its machine over time: logs, memory, others that want its place."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.bench import Bench, Served, serve
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+LOG_BYTES = 4 * MIB
+LOGS_KEPT = 4
+"""Of each model: the one that is written to, and three before it."""
+
+
+@pytest.fixture(scope="module")
+def bench(benches: list[Bench], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A gateway with a model that will flood it, and one that people use meanwhile."""
+    running = serve(tmp_path_factory.mktemp("service"), {"m3": Served(), "quiet": Served()})
+    benches.append(running)
+    yield running
+    assert running.gateway.stop() == 0
+
+
+def test_M3_a_flood_of_output_stays_within_bounds_and_hinders_nobody(bench: Bench) -> None:
+    """M3: a process prints on and on; its files are no more than they may be, the gateway does not grow, people are
+    answered."""
+    bench.tell("m3", print_rate_bytes=50 * MIB)
+    assert bench.chat("quiet").status == 200
+    before = resident_bytes(bench)
+    assert bench.chat("m3").status == 200
+    for _ in range(30):
+        assert bench.chat("quiet").status == 200
+        threading.Event().wait(0.02)
+    files = list((bench.folder / "data" / "logs").glob("m3.log*"))
+    assert len(files) <= LOGS_KEPT
+    assert MIB < sum(path.stat().st_size for path in files) <= LOGS_KEPT * LOG_BYTES + MIB
+    assert resident_bytes(bench) - before < 24 * MIB
+
+
+def resident_bytes(bench: Bench) -> int:
+    """The gateway's own memory."""
+    words = Path(f"/proc/{bench.gateway.process.pid}/status").read_text(encoding="utf-8").split()
+    return int(words[words.index("VmRSS:") + 1]) << 10
