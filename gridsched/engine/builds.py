@@ -75,8 +75,7 @@ class Builds:
 
     def pinned(self) -> Path | None:
         """The pinned program, there or not; None where the choice is automatic. Raises BuildError."""
-        pins = self._pins()
-        return pins[0] if pins else None
+        return next(iter(self._pins()), None)
 
     def pin(self, program: Path | None) -> None:
         """Pin a program, or none; what was pinned stays in mind. Raises BuildError."""
@@ -85,7 +84,7 @@ class Builds:
     def rollback(self) -> Path | None:
         """Pin what was pinned before, and give it; None where that was nothing. Raises BuildError where there is none
         before."""
-        _, *before = self._pins() or [None]
+        before = self._pins()[1:]
         if not before:
             raise BuildError("nothing was pinned before: there is nothing to go back to")
         self._write(before)
@@ -96,7 +95,7 @@ class Builds:
             said = json.loads((self.folder / PIN).read_text(encoding="utf-8"))
             return [None if word is None else self.folder / str(word) for word in list(said["pins"])]
         except FileNotFoundError:
-            return []
+            return [None]  # the choice is automatic
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BuildError(
                 f"{self.folder / PIN} cannot be read ({error}); remove it, or pin an engine anew"

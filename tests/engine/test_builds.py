@@ -31,6 +31,7 @@ def test_builds_lie_side_by_side_and_one_is_pinned(builds: Builds) -> None:
     assert builds.pinned() == second.program
     assert builds.rollback() == first.program
     assert builds.pinned() == first.program
+    assert builds.rollback() is None
     with pytest.raises(BuildError, match="nothing to go back to"):
         builds.rollback()
 
