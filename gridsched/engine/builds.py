@@ -10,7 +10,6 @@ or remove a build that is there.
 
 import fcntl
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gridsched.engine.locate import PROGRAM
+from gridsched.files import atomic_write
 
 ABOUT, PIN, LOCK = "build.json", "pinned.json", ".lock"
 REMEMBERED = 20
@@ -105,7 +105,7 @@ class Builds:
         """Inside our folder by its place there, so that a data directory can be moved."""
         words = [self._word(pin) for pin in pins[:REMEMBERED]]
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_whole(self.folder / PIN, json.dumps({"pins": words}, indent=2))
+        atomic_write(self.folder / PIN, json.dumps({"pins": words}, indent=2).encode())
 
     def _word(self, program: Path | None) -> str | None:
         if program is None:
@@ -145,7 +145,7 @@ class Builds:
         self.check_name(build.name)
         program = build.program.relative_to(tree)
         about = {key: value for key, value in asdict(build).items() if key != "name"} | {"program": str(program)}
-        _write_whole(tree / ABOUT, json.dumps(about, indent=2))
+        atomic_write(tree / ABOUT, json.dumps(about, indent=2).encode())
         place = self.folder / build.name
         tree.rename(place)
         return Installed(**{**asdict(build), "program": place / program})
@@ -159,16 +159,3 @@ def program_in(tree: Path) -> Path | None:
         return None
     found[0].chmod(found[0].stat().st_mode | 0o755)
     return found[0]
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """All of it or nothing, whenever the power goes."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False, encoding="utf-8") as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
