@@ -9,15 +9,18 @@ from pathlib import Path
 
 
 def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file, or make it. Blocks until the disk has it. Raises OSError; what was there is then untouched."""
+    """Replace a file, or make it. Blocks until the disk has it. Raises OSError; what was there is then untouched.
+
+    Nobody can have opened it before it had its rights: it is a secret from its first byte where `mode` says so.
+    """
     beside = path.with_name(f"{path.name}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        with open(fd, "wb") as file:  # noqa: PTH123 - it takes a descriptor
-            os.fchmod(fd, mode)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(fd)
+            os.fsync(descriptor)
         beside.replace(path)
     except OSError:
         beside.unlink(missing_ok=True)

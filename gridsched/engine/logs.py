@@ -9,6 +9,7 @@ hidden before anything is kept.
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import select
@@ -30,6 +31,8 @@ READ_BYTES = 64 * 1024
 LONGEST_NAME = 180  # of a file, in characters; what is added to it has to go into 255 bytes too
 REFILL_BYTES_A_SECOND = 1024 * 1024
 """What a log may grow by for good; a whole set of files may come at once. More only writes over what is new."""
+
+_log = logging.getLogger(__name__)
 
 DRAIN_READS = 64  # after the exit: at most 4 MiB more; a grandchild may hold the pipe open and print for ever
 
@@ -94,6 +97,7 @@ class RotatedLog:
         self._allowed = self._most_bytes = float(max_bytes * (keep + 1))
         self._allowed_at = clock()
         self._unsaid = 0
+        self._refused = False
         self._lock = threading.Lock()
 
     def append(self, block: str) -> None:
@@ -132,8 +136,12 @@ class RotatedLog:
                 size = file.tell()
             if size >= self._max_bytes:
                 self._rotate()
-        except OSError:
+            self._refused = False
+        except OSError as error:
             self.lost_blocks += 1
+            if not self._refused:
+                _log.warning("%s cannot be written (%s): what the engine prints is lost", self.path, error.strerror)
+            self._refused = True
 
     def _rotate(self) -> None:
         for number in range(self._keep - 1, 0, -1):

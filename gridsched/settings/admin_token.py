@@ -6,8 +6,9 @@ Must never say the token anywhere else. One that others could have read is no se
 import os
 import secrets
 import stat
-from contextlib import suppress
 from pathlib import Path
+
+from gridsched.files import atomic_write
 
 FILE = "admin.token"
 SECRET_BYTES = 32
@@ -20,14 +21,7 @@ def make_admin_token(data_dir: Path) -> str:
     if token := read_admin_token(data_dir):
         return token
     token = secrets.token_hex(SECRET_BYTES)
-    path = data_dir / FILE
-    fresh = path.with_name(f"{FILE}.new")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(token + "\n")
-    fresh.replace(path)
+    atomic_write(data_dir / FILE, f"{token}\n".encode())
     return token
 
 

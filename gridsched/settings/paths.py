@@ -6,6 +6,7 @@ and the store lie in it.
 
 import fcntl
 import json
+import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ VARIABLE = "GRIDSCHED_DATA_DIR"
 """The environment variable that names the data directory."""
 
 _LOCK = "owner.lock"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,11 @@ class DataDir:
         if self._lock_fd is None:
             return
         said = json.dumps({"pid": os.getpid(), "port": port}).encode()
-        with suppress(OSError):
-            os.ftruncate(self._lock_fd, 0)
-            os.pwrite(self._lock_fd, said, 0)
+        try:
+            os.ftruncate(self._lock_fd, os.pwrite(self._lock_fd, said, 0))
+        except OSError as error:
+            sentence = "%s cannot be written (%s): who finds the data directory in use is not told by whom"
+            _log.warning(sentence, self.path / _LOCK, error.strerror)
 
     def close(self) -> None:
         """Give ownership up. The lock's file stays: removing it would let two owners in at once."""

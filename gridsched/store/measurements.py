@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -71,6 +70,7 @@ class MeasurementStore:
         self._say = say
         self._now = now
         self._said = self._full = False
+        self._unsaved: dict[str, None] = {}
         self._writer = trio.Lock()
         connection = (open_database if owned else read_database)(path, _SCHEMA, say)
         self._kept: dict[str, Measurement] = {}
@@ -126,16 +126,26 @@ class MeasurementStore:
 
     async def _keep(self, option_key: str, measurement: Measurement) -> None:
         self._kept[option_key] = measurement
-        self._kept_at[option_key] = kept_at = self._now()
+        self._kept_at[option_key] = self._now()
+        self._unsaved[option_key] = None
         async with self._writer:
             if self._connection is not None:
-                write = partial(_write, self._connection, option_key, measurement, kept_at)
-                match await trio.to_thread.run_sync(write):
-                    case sqlite3.Error() as error:
-                        self._say_once(error)
-                    case int(oldest) if oldest and not self._full:
-                        self._full = True
-                        self._say(f"the measurements that were kept first are forgotten: there are over {MAX_KEPT}")
+                await self._save(self._connection)
+
+    async def _save(self, connection: sqlite3.Connection) -> None:
+        """Write what is not on disk yet, also what the disk refused before."""
+        keys = tuple(self._unsaved)
+        rows = [(key, self._kept[key], self._kept_at[key]) for key in keys]
+        written = await trio.to_thread.run_sync(_write, connection, rows)
+        if isinstance(written, sqlite3.Error):
+            self._say_once(written)
+            return
+        for key, measurement, _ in rows:
+            if self._kept[key] is measurement:  # not replaced meanwhile
+                self._unsaved.pop(key, None)
+        if written and not self._full:
+            self._full = True
+            self._say(f"the measurements that were kept first are forgotten: there are over {MAX_KEPT}")
 
     def _read(self, connection: sqlite3.Connection | None) -> Iterator[tuple[str, float, Measurement]]:
         """Key, when it was last used, and what is believed of it, of each option in the file."""
@@ -157,18 +167,18 @@ class MeasurementStore:
     def _say_once(self, error: sqlite3.Error) -> None:
         if not self._said:
             self._said = True
-            self._say(f"cannot use {self._path} ({error}); what is measured from now on may be forgotten at the end")
+            self._say(
+                f"cannot use {self._path} ({error}); what is measured until it can be may be forgotten at the end"
+            )
 
 
-def _write(
-    connection: sqlite3.Connection, option_key: str, measurement: Measurement, kept_at: float
-) -> sqlite3.Error | int:
+def _write(connection: sqlite3.Connection, rows: Iterable[tuple[str, Measurement, float]]) -> sqlite3.Error | int:
     """One transaction, in a thread; what went wrong, or how many of the oldest had to go."""
-    row = (option_key, json.dumps(measurement.measured_bytes), measurement.load_seconds)
     try:
         with connection:
-            connection.execute(_KEEP, row)
-            connection.execute(accounts.KEEP, (option_key, kept_at, *accounts.row_of(measurement.account)))
+            for key, measurement, kept_at in rows:
+                connection.execute(_KEEP, (key, json.dumps(measurement.measured_bytes), measurement.load_seconds))
+                connection.execute(accounts.KEEP, (key, kept_at, *accounts.row_of(measurement.account)))
             if forgotten := connection.execute(_FORGET, (MAX_KEPT,)).rowcount:
                 connection.execute(_SWEEP)
     except sqlite3.Error as error:

@@ -197,7 +197,7 @@ async def test_a_file_that_cannot_be_opened_is_said_once(tmp_path: Path) -> None
 
 
 async def test_a_full_disk_is_said_once_and_tried_again(path: Path) -> None:
-    """While no byte can be written the store works from memory; with room again, what is kept then is on disk."""
+    """While no byte can be written the store works from memory; with room again, all of that is on disk."""
     with disk_store(path) as (store, said):
         await store.keep_measurement("before", (1,))
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -212,7 +212,31 @@ async def test_a_full_disk_is_said_once_and_tried_again(path: Path) -> None:
     assert len(said) == 1
     assert "forgotten" in said[0]
     with disk_store(path) as (store, _):
-        assert store.measurements() == {"before": Measurement((1,)), "after": Measurement((3,))}
+        assert store.measurements() == {
+            "before": Measurement((1,)),
+            "during": Measurement((2,), 2.0),
+            "after": Measurement((3,)),
+        }
+
+
+async def test_a_file_that_a_person_has_locked_is_said_once_and_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While somebody else writes to it, nothing waits for long; afterwards all is on disk."""
+    monkeypatch.setattr("gridsched.store.database.BUSY_SECONDS", 0.01)
+    with disk_store(path) as (store, said):
+        await store.keep_measurement("before", (1,))
+        with closing(sqlite3.connect(path)) as person:
+            person.execute("BEGIN EXCLUSIVE")
+            await store.keep_measurement("during", (2,))
+            with disk_store(path) as (another, _):
+                assert another.measurements() == {"before": Measurement((1,))}
+            person.rollback()
+        await store.keep_measurement("after", (3,))
+    assert len(said) == 1
+    assert "locked" in said[0]
+    with disk_store(path) as (store, _):
+        assert set(store.measurements()) == {"before", "during", "after"}
 
 
 @pytest.mark.parametrize(
