@@ -51,9 +51,9 @@ def connect(args: argparse.Namespace) -> httpx.Client:
     return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))
 
 
-def fetch(client: httpx.Client, path: str) -> Mapping[str, Any]:
-    """The JSON object at a path. Raises httpx.HTTPError, Refused and NotOurs."""
-    answer = client.get(path)
+def fetch(client: httpx.Client, path: str, method: str = "GET") -> Mapping[str, Any]:
+    """The JSON object at a path, or that is answered there. Raises httpx.HTTPError, Refused and NotOurs."""
+    answer = client.request(method, path)
     try:
         told = answer.json()
     except ValueError:

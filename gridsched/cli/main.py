@@ -26,6 +26,9 @@ COMMANDS = {
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
     "engine": "llama-server builds side by side: list, use, install, test, rollback",
+    "restart": "end a running server in peace, and have it started again",
+    "drain": "have a running server take nobody new, and finish those it has",
+    "install-service": "gridsched and its watchdog as services of this user (systemd)",
     "replay": "run what serve --record wrote through the scheduler again, and compare",
     "events": "the decision log of a running server",
     "models": "the models of a running server, what they take, and how far off the estimates were",
@@ -52,7 +55,7 @@ class Command(Protocol):
 
 def load(name: str) -> Command:
     """Import a command's module."""
-    return cast("Command", importlib.import_module(f"gridsched.cli.{name}"))
+    return cast("Command", importlib.import_module(f"gridsched.cli.{name.replace('-', '_')}"))
 
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:

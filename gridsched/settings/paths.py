@@ -131,6 +131,22 @@ class DataDir:
         self.close()
 
 
+def owner_of(path: Path) -> Holder | None:
+    """The server that owns a data directory at this moment; None where nobody does, or it is none."""
+    try:
+        lock_fd = os.open(path / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # Shared, and given back at once: only a server that starts in this very moment could take us for another.
+        fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_holder(lock_fd)
+    finally:
+        os.close(lock_fd)
+    return None
+
+
 def _require_ours(path: Path) -> None:
     """Make the directory if it is missing. Raises DataDirError for one that is not ours alone to write, and OSError."""
     if path.is_symlink():

@@ -8,6 +8,7 @@ from time import monotonic
 
 import pytest
 
+from gridsched.cli.main import main
 from gridsched.service.notify import TAKEN
 from gridsched.settings.admin_token import FILE, read_admin_token
 from tests.service.manager import Ear, listening
@@ -26,11 +27,9 @@ def under(ear: Ear) -> dict[str, str]:
 
 
 def restart(gateway: Gateway, folder: Path) -> tuple[int, float]:
-    """Ask for a restart as the command line does: the exit code, and seconds until the process has ended."""
-    token = read_admin_token(folder / "data")
+    """Ask for a restart by the command: the server's exit code, and seconds until the process has ended."""
     began = monotonic()
-    answer = gateway.post("/api/restart", None, {"Authorization": f"Bearer {token}"})
-    assert answer.status_code == 202
+    assert main(["restart", "--data-dir", str(folder / "data")]) == 0
     return gateway.process.wait(20), monotonic() - began
 
 
@@ -54,6 +53,8 @@ def test_a_manager_hears_how_the_server_is_until_its_end(tmp_path: Path) -> None
             assert stat.S_IMODE(found.st_mode) == 0o600
             token = read_admin_token(tmp_path / "data")
             assert token is not None
+            assert main(["drain", "--data-dir", str(tmp_path / "data")]) == 0
+            assert gateway.get("/health").json()["draining"] is True
             code, seconds = restart(gateway, tmp_path)
         finally:
             gateway.process.send_signal(signal.SIGCONT)

@@ -1,0 +1,20 @@
+"""`gridsched drain`: a running server takes nobody new and finishes those it has; then it waits to be ended."""
+
+import argparse
+
+from gridsched.cli import local
+from gridsched.cli.streams import tell
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    local.add_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Ask for it. 0 when the server has agreed, 1 when it refuses or is not there."""
+    return local.ask(args, "/api/drain", lambda told: tell(_sentence(told["in_flight"])))
+
+
+def _sentence(in_flight: int) -> str:
+    return f"the server takes no new request{local.until_done(in_flight)}; it serves again after: gridsched restart"

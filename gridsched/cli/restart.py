@@ -1,0 +1,23 @@
+"""`gridsched restart`: drains a running server and has it end with 75, on which whoever runs it starts it again."""
+
+import argparse
+
+from gridsched.cli import local
+from gridsched.cli.streams import tell
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    local.add_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Ask for it. 0 when the server has agreed, 1 when it refuses or is not there."""
+    return local.ask(args, "/api/restart", lambda told: tell(_sentence(told["in_flight"])))
+
+
+def _sentence(in_flight: int) -> str:
+    return (
+        f"the server restarts{local.until_done(in_flight)}; started again by systemd or gridsched watchdog --run, not"
+        " from a terminal"
+    )
