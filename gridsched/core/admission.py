@@ -138,7 +138,8 @@ def model_failed(model: ModelState, now: float) -> Rejection:
 
 
 def _of_failure(failure: Failure) -> dict[str, object]:
-    return {"cause": failure.cause.value, "log_tail": list(failure.log_tail)}
+    detail: dict[str, object] = {"cause": failure.cause.value, "log_tail": list(failure.log_tail)}
+    return detail | {"log": failure.log_path} if failure.log_path else detail
 
 
 def not_resident(job: Job) -> Rejection:

@@ -31,11 +31,12 @@ class FailureCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A cause, one sentence about it, and the engine log's last lines (P7)."""
+    """A cause, one sentence about it, the engine log's last lines, and the file that has them all (P7)."""
 
     cause: FailureCause
     message: str
     log_tail: tuple[str, ...] = ()
+    log_path: str = ""
 
 
 # --- jobs: what the desk says -----------------------------------------------------------------------------------

@@ -9,8 +9,12 @@ Owns the reading of those lines, as pure functions. They are printed at level 4 
     sched_reserve:      CUDA0 compute buffer size =    85.01 MiB
     llama_prepare_model_devices: using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free
 
-An engine that prints none of them is no fault: then only totals are compared (L2). Must never decide anything of a
-process's life but that it computes elsewhere than planned.
+An engine that prints none of them is no fault: then only totals are compared (L2). One that found no card says so:
+
+    warning: no usable GPU found, --gpu-layers option will be ignored
+    ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected
+
+Must never decide anything of a process's life but that it computes elsewhere than planned.
 """
 
 import re
@@ -29,6 +33,8 @@ MOST_LINES = 512
 
 _BUFFER = re.compile(r"(\w+):\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s*([0-9]+(?:\.[0-9]+)?) MiB")
 _CARD = re.compile(r"using device (\S+) \(.*\) \(([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\)")
+_WORDS = (" buffer size =", "using device ", "no usable GPU", "failed to initialize ", "No devices found")
+_WITHOUT = re.compile(r"no usable GPU found|failed to initialize (CUDA|ROCm|MUSA)\b|ggml_(vulkan): No devices found")
 _COMPONENT = {
     "model": "weights_bytes",
     "KV": "kv_bytes",
@@ -50,7 +56,7 @@ def level_in(help_text: str) -> str:
 
 def is_of_interest(line: str) -> bool:
     """Whether a line is one of those; cheap, because every line is asked."""
-    return " buffer size =" in line or "using device " in line
+    return any(word in line for word in _WORDS)
 
 
 def allocations(
@@ -89,14 +95,27 @@ def _buffers(lines: Iterable[str]) -> Iterator[tuple[str, str, int]]:
             yield match[2], match[3], round(float(match[4]) * MIB)
 
 
-def misplaced(lines: Iterable[str], devices: Sequence[DeviceInfo], names: Sequence[str]) -> str | None:
+def misplaced(lines: Sequence[str], devices: Sequence[DeviceInfo], names: Sequence[str]) -> str | None:
     """The sentence for an engine that computes on another card than was planned and is measured (D8), by the PCI
-    addresses that it prints; None where it prints none, or the right ones."""
+    addresses that it prints, or on the processor (B16), by its complaints; None where it says nothing of that."""
+    if (complaint := _without_card(lines, names)) is not None:
+        return f"it computes on the processor: {complaint}"
     planned = {name: device for name, device in zip(names, devices, strict=False) if device.pci_bus}
     for name, address in _cards(lines):
         device = planned.get(name)
         if device is not None and _pci(address) != _pci(device.pci_bus):
             return f"the engine's {name} is the card at {address}, and {device.spec.name} is at {device.pci_bus}"
+    return None
+
+
+def _without_card(lines: Iterable[str], names: Sequence[str]) -> str | None:
+    """What an engine says that has not got the cards it was to use. Another backend that finds none is no news."""
+    backends = {name.rstrip("0123456789").lower() for name in names}
+    for line in lines:
+        match = _WITHOUT.search(line)
+        about = (match[1] or match[2] or "").lower() if match else None
+        if about is not None and (about in backends or (not about and backends)):
+            return line.strip()
     return None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
+from gridsched.engine.address import LOOPBACK, Address, Port
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch
 from gridsched.vram.environment import is_withheld
 from gridsched.vram.host import CACHE_RAM_MIB, CTX_CHECKPOINTS
@@ -40,7 +41,8 @@ _LAYERS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Build:
     """What of an engine decides about its command line. `card_names` are its own names for the cards it can use,
-    `file_flags` take paths; those that are relative begin at `folder`, wherever the process stands."""
+    `file_flags` take paths; those that are relative begin at `folder`, wherever the process stands. `key_variable` is
+    where the engine reads what it is to be told with every request, "" where it cannot ask for anything."""
 
     path: Path
     known_flags: frozenset[str]
@@ -48,13 +50,14 @@ class Build:
     log_level: str = ""
     file_flags: frozenset[str] = frozenset()
     folder: Path = Path("/")
+    key_variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """What differs from one spawn to the next: the socket, and a tag that no other process carries."""
+    """What differs from one spawn to the next: the address, and a tag that no other process carries."""
 
-    socket: Path
+    address: Address
     tag: str
 
 
@@ -70,7 +73,7 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
     Flags that came late to the engine are passed where its own help has them. The rung's flags, then the person's, come
     last: the engine takes the last of a kind.
     """
-    argv = [str(build.path), "--model", str(build.folder / launch.path), "--host", str(spawn.socket)]
+    argv = [str(build.path), "--model", str(build.folder / launch.path), *_listen(spawn.address)]
     argv += ["--alias", launch.model.replace(",", "_"), "--parallel", str(launch.option.parallel)]
     argv += ["--ctx-size", str(launch.option.ctx_size), *_placement(launch.option, devices, build.card_names)]
     optional = {
@@ -94,6 +97,12 @@ def build_argv(build: Build, launch: Launch, devices: Sequence[DeviceInfo], spaw
     if launch.mmproj is not None:
         argv += ["--mmproj", str(build.folder / launch.mmproj)]
     return (*argv, *launch.option.flags, *_fixed(build, spelled(launch.flags)))
+
+
+def _listen(address: Address) -> tuple[str, ...]:
+    if isinstance(address, Port):
+        return "--host", LOOPBACK, "--port", str(address.number)
+    return "--host", str(address)
 
 
 def _fixed(build: Build, flags: tuple[str, ...]) -> Iterator[str]:

@@ -14,6 +14,8 @@ from gridsched.engine.child import CANNOT_EXECUTE, PARENT_WAS_GONE
 
 MEANINGFUL_LINES = 20
 
+_CANNOT_LISTEN = r"couldn't bind .*socket|[Aa]ddress already in use"
+
 _PHRASES: tuple[tuple[FailureCause, tuple[str, ...]], ...] = (
     # The host before the device: its buffers are called CPU or …_Host, and the sentences are otherwise the same.
     (
@@ -73,6 +75,7 @@ _PHRASES: tuple[tuple[FailureCause, tuple[str, ...]], ...] = (
         ),
     ),
     (FailureCause.CRASHED, (r"GGML_ASSERT|GGML_ABORT|ggml_abort|terminate called|^\s*what\(\):|fatal error",)),
+    (FailureCause.CRASHED, (_CANNOT_LISTEN,)),
 )
 _TABLE = tuple((cause, re.compile("|".join(phrases))) for cause, phrases in _PHRASES)
 
@@ -149,6 +152,11 @@ def cause_in(tail: Sequence[str]) -> FailureCause | None:
     """The cause that a log names, if it does."""
     found = _find(meaningful(tail))
     return found[0] if found else None
+
+
+def cannot_listen(tail: Sequence[str]) -> bool:
+    """Whether a log says that the engine could not have the address that it was given."""
+    return any(re.search(_CANNOT_LISTEN, line) for line in tail)
 
 
 def meaningful(tail: Sequence[str]) -> tuple[str, ...]:

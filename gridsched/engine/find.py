@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from gridsched.core.events import Event, InstanceExited, InstanceReady
+from gridsched.core.events import Event, Failure, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.engine.locate import HOW_TO_GET_ONE, FoundEngine, located, nothing
@@ -19,7 +19,8 @@ from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.trial_model import trial_model
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch
 
-TRIAL_TIMEOUT_SECONDS = 60.0  # takes a tenth of a second, and much longer with a cold disk and a driver to wake
+SOCKET_TRIAL_SECONDS = 30.0  # takes a tenth of a second, and much longer with a cold disk and a driver to wake
+PORT_TRIAL_SECONDS = 60.0
 STOP_GRACE_SECONDS = 5.0
 HOW_TO_REPLACE_IT = "Build llama.cpp on this machine, and put its llama-server on PATH or name it in engine.path"
 _TRIAL = InstanceId(0)
@@ -50,7 +51,28 @@ def tried_engine(found: FoundEngine) -> FoundEngine:
 
 
 async def try_engine(found: FoundEngine) -> FoundEngine:
-    """The same engine, or why it does not run here."""
+    """The same engine, and whether it can listen at a Unix socket; or why it does not run here.
+
+    What a trial over a socket fails of is not asked: an engine that cannot have one may say so, or listen elsewhere in
+    silence. One that serves at a port is one that runs.
+    """
+    failure = await _trial(found, SOCKET_TRIAL_SECONDS)
+    if failure is None:
+        return found
+    at_port = replace(found, unix_socket=False)
+    if _may_run(failure) and await _trial(at_port, PORT_TRIAL_SECONDS) is None:
+        return at_port
+    problem = f"{found.info.path} does not run here: {failure.message}. {HOW_TO_REPLACE_IT}"
+    return FoundEngine(replace(found.info, ok=False, problem=problem))
+
+
+def _may_run(failure: Failure) -> bool:
+    """Whether a port may be what it lacked: not where its files are missing, or somebody ended it."""
+    return failure.cause in {FailureCause.CRASHED, FailureCause.START_TIMEOUT, FailureCause.BAD_FLAGS}
+
+
+async def _trial(found: FoundEngine, limit_seconds: float) -> Failure | None:
+    """One whole life of the tiny model's process: what it failed of, None where it served."""
     with tempfile.TemporaryDirectory(prefix="gridsched-trial-") as name:
         folder = Path(name)
         model = folder / "trial.gguf"
@@ -60,7 +82,7 @@ async def try_engine(found: FoundEngine) -> FoundEngine:
             (_HOST,),
             run_dir=folder / "run",
             log_dir=folder,
-            startup_timeout_seconds=TRIAL_TIMEOUT_SECONDS,
+            startup_timeout_seconds=limit_seconds,
             stop_grace_seconds=STOP_GRACE_SECONDS,
         )
         ended: list[InstanceExited] = []
@@ -72,8 +94,4 @@ async def try_engine(found: FoundEngine) -> FoundEngine:
                 ended.append(event)
 
         await engine.run(_TRIAL, Launch(ModelName("trial"), model, _OPTION, frozenset({Capability.COMPLETION})), post)
-    failure = ended[0].failure
-    if failure is None:
-        return found
-    problem = f"{found.info.path} does not run here: {failure.message}. {HOW_TO_REPLACE_IT}"
-    return FoundEngine(replace(found.info, ok=False, problem=problem))
+    return ended[0].failure

@@ -52,7 +52,7 @@ class FoundEngine:
 
     `env` is what its libraries need; `options` are the flags that its own help lists, by every name; `devices` the
     cards that it can use, and `log_level` the one at which it tells of its memory, "" for as it is. `card_trouble` is
-    what it says of cards that it was built for and cannot use.
+    what it says of cards that it was built for and cannot use. `unix_socket` is whether it can listen at one (P1).
     """
 
     info: EngineInfo
@@ -61,6 +61,7 @@ class FoundEngine:
     devices: tuple[EngineDevice, ...] = ()
     log_level: str = ""
     card_trouble: str = ""
+    unix_socket: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""HTTP to one process over its Unix socket: door 6. Owns the connection of one request, from connect to close.
+"""HTTP to one process at its address: door 6. Owns the connection of one request, from connect to close.
 
 A new connection for every request (P3), because llama-server closes connections behind a stream without saying so and
 a pooled one may be dead. Nothing is ever sent twice. Payload is handed on as it arrives and never read; headers
@@ -7,15 +7,16 @@ that speak of the connection, or of the engine's own idea of browsers, stay here
 
 import errno
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from pathlib import Path
 
 import trio
 
 from gridsched.core.ids import InstanceId
+from gridsched.engine.address import LOOPBACK, Address, Port
 from gridsched.engine.http1 import NotHttp, ResponseReader
 from gridsched.ports import UpstreamFailure, UpstreamFailureKind
 
@@ -42,7 +43,7 @@ _DROPPED_HEADERS = frozenset(
     )
 )
 
-Endpoint = Callable[[InstanceId], Path | None]
+Endpoint = Callable[[InstanceId], Address | None]
 """Where a process listens; None when it is not there."""
 
 
@@ -102,10 +103,10 @@ class SocketUpstream:
 
         Raises UpstreamFailure. The caller's headers are sent as they are; only the framing is ours.
         """
-        path = self._endpoint(instance_id)
-        if path is None:
+        address = self._endpoint(instance_id)
+        if address is None:
             raise UpstreamFailure(UpstreamFailureKind.CONNECT, f"instance {instance_id} is not running")
-        async with open_answer(path, method, target, headers, body) as answer:
+        async with open_answer(address, method, target, headers, body) as answer:
             yield answer
 
     async def busy_slots(self, instance_id: InstanceId) -> int:
@@ -121,13 +122,17 @@ class SocketUpstream:
 
 @asynccontextmanager
 async def open_answer(
-    path: Path, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes
+    address: Address, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes
 ) -> AsyncIterator[SocketAnswer]:
-    """One request to the socket at `path`. Raises UpstreamFailure; closes the connection at the block's exit."""
-    connection = await _open_socket()
+    """One request to an engine. Raises UpstreamFailure; closes the connection at the block's exit."""
+    connection = await _open_socket(socket.AF_INET if isinstance(address, Port) else socket.AF_UNIX)
     try:
         connection.setblocking(False)
-        await _connect(connection, path)
+        if isinstance(address, Port):
+            await _connect_port(connection, address)
+            headers = (*headers, (b"Authorization", b"Bearer " + address.key.encode())) if address.key else headers
+        else:
+            await _connect(connection, str(address))
         await _send(connection, _request_bytes(method, target, headers, body))
         reader = ResponseReader(method)
         payload = b""
@@ -150,29 +155,43 @@ async def read_all(answer: SocketAnswer, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def _open_socket() -> socket.socket:
+async def _open_socket(family: socket.AddressFamily) -> socket.socket:
     """A socket, as soon as there is a descriptor: that there is none is nobody's fault here, and passes."""
     while True:
         try:
-            return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            return socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             if error.errno not in _SHORTAGES:
                 raise
             await trio.sleep(SHORTAGE_RETRY_SECONDS)
 
 
-async def _connect(connection: socket.socket, path: Path) -> None:
+async def _connect(connection: socket.socket, path: str) -> None:
     """A Unix socket connects at once, or not at all: EAGAIN means that the engine's backlog is full."""
     while True:
         try:
-            connection.connect(str(path))
+            connection.connect(path)
         except BlockingIOError:
             await trio.sleep(BACKLOG_RETRY_SECONDS)
         except OSError as error:
-            message = f"the engine does not take connections ({error.strerror})"
-            raise UpstreamFailure(UpstreamFailureKind.CONNECT, message) from error
+            raise _refused(error) from error
         else:
             return
+
+
+async def _connect_port(connection: socket.socket, port: Port) -> None:
+    """A port is connected to little by little, and what is written in small pieces is not held back."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    number = connection.connect_ex((LOOPBACK, port.number))
+    if number == errno.EINPROGRESS:
+        await trio.lowlevel.wait_writable(connection)
+        number = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if number:
+        raise _refused(OSError(number, os.strerror(number)))
+
+
+def _refused(error: OSError) -> UpstreamFailure:
+    return UpstreamFailure(UpstreamFailureKind.CONNECT, f"the engine does not take connections ({error.strerror})")
 
 
 def _request_bytes(method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -123,7 +124,7 @@ class Bench:
         return self.exit()
 
 
-def make_bench(found: FoundEngine, folder: Path, devices: tuple[DeviceInfo, ...] = (HOST,), **limits: float) -> Bench:
+def make_bench(found: FoundEngine, folder: Path, devices: tuple[DeviceInfo, ...] = (HOST,), **limits: Any) -> Bench:
     """A bench with its files in `folder`."""
     engine = LlamaEngine(found, devices, run_dir=folder / "run", log_dir=folder / "logs", **limits)
     return Bench(engine, SocketUpstream(engine.endpoint), folder / "record.jsonl", folder / "m.gguf")

@@ -105,3 +105,24 @@ def test_the_level_is_asked_for_where_the_help_knows_it() -> None:
     )
     assert level_in(late) == "4"
     assert level_in("-lv, --verbosity N   Set the verbosity threshold.") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("warning: no usable GPU found, --gpu-layers option will be ignored", ("CUDA0",)),
+        ("warning: no usable GPU found, --gpu-layers option will be ignored", ("Vulkan3", "Vulkan4")),
+        ("ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected", ("CUDA0",)),
+        ("ggml_cuda_init: failed to initialize ROCm: unknown error", ("ROCm1",)),
+        ("ggml_vulkan: No devices found.", ("Vulkan0",)),
+    ],
+)
+def test_B16_an_engine_that_says_it_found_no_card_computes_on_the_processor(line: str, names: tuple[str, ...]) -> None:
+    """With its own words; on the host, and of a backend that nothing was planned on, they are no news."""
+    assert is_of_interest(line)
+    sentence = misplaced(["load_tensors: CPU model buffer size = 1.00 MiB", line], CARDS[: len(names)], names)
+    assert sentence is not None
+    assert line in sentence
+    assert misplaced([line], (HOST,), ()) is None
+    if "usable" not in line:
+        assert misplaced([line], CARDS[:1], ("SYCL0",)) is None

@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridsched.engine.child import Child
 from gridsched.engine.logs import (
     MAX_LINE_BYTES,
     TAIL_LINE_CHARS,
@@ -17,6 +19,7 @@ from gridsched.engine.logs import (
     RotatedLog,
     file_name,
 )
+from tests.engine.conftest import PATIENCE_SECONDS
 
 
 def split(segments: list[bytes]) -> list[bytes]:
@@ -158,3 +161,33 @@ def test_lines_that_only_look_like_secrets_stay(tmp_path: Path, line: str) -> No
     """What an engine says of its tokens is what a person reads a log for."""
     reader, _ = read(tmp_path, line.encode())
     assert reader.tail() == (line,)
+
+
+def on_disk(folder: Path) -> int:
+    """Bytes of all its files."""
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+async def wakes(seconds: float) -> int:
+    """How often the loop comes round in that time."""
+    count, end = 0, trio.current_time() + seconds
+    while trio.current_time() < end:
+        await trio.sleep(0.001)
+        count += 1
+    return count
+
+
+@pytest.mark.slow
+async def test_M3_a_flood_of_output_leaves_the_loop_the_memory_and_the_disk_alone(tmp_path: Path) -> None:
+    """As fast as a program can print: the loop comes round a quarter as often as in silence or more, and what is
+    kept is what a small log keeps."""
+    before = await wakes(0.4)
+    log = RotatedLog(tmp_path / "m.log", max_bytes=200_000, keep=2)
+    child = await Child.spawn(["/usr/bin/yes", "x" * 99], {}, log)
+    during = await wakes(0.8) / 2
+    await child.end(PATIENCE_SECONDS)
+    kept = on_disk(tmp_path)
+    assert during > before / 4
+    assert kept < 4 * 200_000
+    assert log.dropped_lines * 100 > 10 * kept
+    assert len(child.tail()) <= TAIL_LINES

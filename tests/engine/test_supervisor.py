@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from gridsched.core.events import Event, FailureCause, InstanceExited, InstanceReady
+from gridsched.core.events import Event, Failure, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.engine.cards import EngineDevice
@@ -122,6 +122,7 @@ async def test_B7_an_exit_while_starting_is_seen_at_once(bench: Bench) -> None:
     assert failure.cause is FailureCause.UNKNOWN_ARCHITECTURE
     assert line in failure.log_tail
     assert "foo" in failure.message
+    assert failure.log_path == str(bench.engine.log_path(ModelName("org/tiny")))
     assert trio.current_time() - started < 5.0
     assert bench.events == [InstanceExited(ONE, failure)]
 
@@ -135,6 +136,7 @@ async def test_B7_a_crash_while_loading_or_probing_is_a_crash(
     failure = (await bench.run_to_the_end(bench.launch(exit_at=moment, exit_signal=number))).failure
     assert failure is not None
     assert failure.cause is cause
+    assert "while it loaded" in failure.message
 
 
 async def test_B2_death_in_service_is_seen_at_once(bench: Bench) -> None:
@@ -147,6 +149,8 @@ async def test_B2_death_in_service_is_seen_at_once(bench: Bench) -> None:
     failure = bench.exit().failure
     assert failure is not None
     assert failure.cause is FailureCause.KILLED
+    assert failure.message == "somebody else killed the engine after 0 s of service"
+    assert failure.log_path == str(bench.engine.log_path(ModelName("org/tiny")))
 
 
 @pytest.mark.parametrize(
@@ -238,6 +242,76 @@ async def test_B15_a_stop_while_starting_is_no_failure(bench: Bench) -> None:
                 await trio.sleep(0.01)
             bench.engine.stop(ONE)
     assert bench.events == [InstanceExited(ONE, None)]
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_B15_a_start_that_was_told_to_stop_is_asked_nothing_more(
+    fake_engine: FoundEngine, tmp_path: Path
+) -> None:
+    """S6c: also while it does not heed the signal yet; a load that is over half a second does not end in minutes."""
+    bench = make_bench(fake_engine, tmp_path, stop_grace_seconds=1.0)
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            launch = bench.launch(loading_answers=10**6, ignore_term=True)
+            nursery.start_soon(bench.engine.run, ONE, launch, bench.post)
+            while len(bench.records("path")) < 3:  # noqa: ASYNC110 - another process writes it
+                await trio.sleep(0.01)
+            bench.engine.stop(ONE)
+            asked = len(bench.records("path"))
+    assert len(bench.records("path")) <= asked + 1  # one may have been under way
+    assert bench.events == [InstanceExited(ONE, None)]
+
+
+async def test_P6_a_start_is_vetted_after_all_its_answers_and_before_it_is_ready(bench: Bench) -> None:
+    """B16: by its number and its pid; nothing to say lets it pass."""
+    asked: list[tuple[InstanceId, int]] = []
+
+    async def vet(instance_id: InstanceId, pid: int) -> None:
+        await trio.lowlevel.checkpoint()
+        assert bench.records("path")[-1] == "/completion"
+        assert bench.events == []
+        asked.append((instance_id, pid))
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post, vet)
+            await bench.wait_for(InstanceReady)
+            assert asked == [(ONE, bench.engine.processes()[ONE])]
+            bench.engine.stop(ONE)
+    assert bench.exit().failure is None
+
+
+async def test_B16_a_start_that_is_not_what_was_planned_is_ended_with_the_vets_words(bench: Bench) -> None:
+    """It never becomes ready; the log's last lines and its file come with it."""
+    refused = Failure(FailureCause.CPU_FALLBACK, "it holds 0 MiB of 4000")
+
+    async def vet(_instance_id: InstanceId, _pid: int) -> Failure:
+        await trio.lowlevel.checkpoint()
+        return refused
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        await bench.engine.run(ONE, bench.launch(print_lines=["hello"]), bench.post, vet)
+    path = str(bench.engine.log_path(ModelName("org/tiny")))
+    assert bench.events == [InstanceExited(ONE, replace(refused, log_tail=("hello",), log_path=path))]
+
+
+@pytest.mark.usefixtures("leak_free")
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_vet_has_the_starts_limit_and_ends_with_a_stop(
+    fake_engine: FoundEngine, tmp_path: Path, *, told: bool
+) -> None:
+    """A driver that hangs holds a start up no longer than anything else does."""
+    bench = make_bench(fake_engine, tmp_path, startup_timeout_seconds=PATIENCE_SECONDS if told else 1.5)
+
+    async def vet(_instance_id: InstanceId, _pid: int) -> None:
+        if told:
+            bench.engine.stop(ONE)
+        await trio.sleep_forever()
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        await bench.engine.run(ONE, bench.launch(), bench.post, vet)
+    failure = bench.exit().failure
+    assert (failure and failure.cause) is (None if told else FailureCause.START_TIMEOUT)
 
 
 async def test_a_stop_before_the_first_turn_of_run_starts_nothing(bench: Bench) -> None:

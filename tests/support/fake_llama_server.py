@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A stand-in for llama-server that misbehaves on request. Stand-alone, as a real engine is: it imports nothing of ours.
 
-It takes the same command line and listens on the Unix socket that `--host` names. The environment variable FAKE_LLAMA
-holds its switches as JSON; each is a field of `Switches`, with its meaning. FAKE_LLAMA_FILE may name a file with more
-of them, which count before the others and are read again for every request: a test changes its mind by writing there.
-It is run by path, through the real spawn.
+It takes the same command line and listens at the Unix socket that `--host` names, else at `--port`. The environment
+variable FAKE_LLAMA holds its switches as JSON; each is a field of `Switches`, with its meaning. FAKE_LLAMA_FILE may
+name a file with more of them, which count before the others and are read again for every request: a test changes its
+mind by writing there. It is run by path, through the real spawn.
 """
 
 import itertools
@@ -28,6 +28,7 @@ HELP = """
 -m,    --model FNAME                   model path
 -fit,  --fit [on|off]                  fit
 --tags STRING                          tags
+--api-key KEY                           what is to be told with every request (env: LLAMA_API_KEY)
 --slots, --no-slots                    slots
 --no-webui                             no UI
 -cram, --cache-ram N                   cache
@@ -75,6 +76,7 @@ class Switches:
     tokens_per_second: float = 0.0  # 0: as fast as can be
     status: int = 200  # of an answer to a request
     probe_status: int = 200
+    no_unix_socket: bool = False  # it can listen at a port only
     total_slots: int = 0  # what /props says, if not the truth
     slot_ctx: int = 0
     tag: str = ""  # what /v1/models says, if not the truth
@@ -107,13 +109,24 @@ class FakeServer:
         self.print_all()
         time.sleep(self.switches.start_delay_seconds)
         self.maybe_exit("start")
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(self.values["--host"])
-        listener.listen(64)
+        listener = self.listener()
         self.maybe_exit("load")
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def listener(self) -> socket.socket:
+        """At the Unix socket that --host names, else at the port."""
+        host = self.values["--host"]
+        if not host.endswith(".sock"):
+            return socket.create_server((host, int(self.values["--port"])), backlog=64)
+        if self.switches.no_unix_socket:
+            print(f"srv  llama_server: couldn't bind HTTP server socket, hostname: {host}, port: 8080", flush=True)
+            os._exit(1)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(host)
+        listener.listen(64)
+        return listener
 
     def heed_signals(self) -> None:
         """What it does when it is told to end, and when its time is up."""
@@ -178,6 +191,10 @@ class FakeServer:
             self.send(connection, framed(413, b'{"error":"too large"}'))
             return
         body = reader.read(int(headers.get("content-length", "0")))
+        key = os.environ.get("LLAMA_API_KEY")
+        if key and path not in ("/health", "/v1/models") and headers.get("authorization") != f"Bearer {key}":
+            self.send(connection, framed(401, b'{"error":"no key"}'))
+            return
         self.record({"method": method, "path": path, "headers": headers, "body_bytes": len(body)})
         self.answer(connection, path, body)
 
