@@ -285,7 +285,7 @@ def test_D8_the_card_that_is_planned_is_the_card_that_the_engine_computes_on(dri
     driver.tell(BIG, SMALL)  # the driver's own order is not that of the bus either
     small, big = driver.opened().devices()
     assert (small.spec.name, small.uuid, big.pci_bus) == (GPU0, "GPU-small", "0000:41:00.0")
-    option = LaunchOption(4096, 1, "key", (DeviceFootprint(GPU1, weights_bytes=20 * GIB),))
+    option = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU1, weights_bytes=20 * GIB),))
     env = build_env({"CUDA_VISIBLE_DEVICES": "0"}, {}, Launch(ModelName("m"), Path(), option, frozenset()), (big,))
     assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("GPU-big", "PCI_BUS_ID")
 
