@@ -10,7 +10,7 @@ from gridsched.core.ids import InstanceId
 from gridsched.core.ledger import Ledger
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.devices.difference import LEAVING_SECONDS, SETTLE_SECONDS, Difference, Seen
-from gridsched.devices.sampler import Recent, read_first, verify_release
+from gridsched.devices.sampler import Recent, verify_release
 from tests.devices.driver import BIG, GIB, GPU0, GPU1, Driver, small
 
 ONE, TWO = InstanceId(1), InstanceId(2)
@@ -255,7 +255,7 @@ async def test_D2_L5_memory_held_by_difference_is_proved_back_at_once(
     monitor = driver.opened()
     posted: list[Event] = []
     recent = Recent()
-    await read_first(monitor, posted.append)
+    await monitor.read({})
     driver.process(11)
     driver.tell(small(9 * GIB), BIG)
     recent.note({ONE: 11}, await monitor.read({ONE: 11}))

@@ -388,6 +388,25 @@ async def test_D6_a_call_that_hangs_is_given_up_and_blocks_nothing_once_it_retur
     assert monitor.lost() == {}
 
 
+async def test_D6_a_reading_that_somebody_does_not_wait_for_loses_no_card(
+    driver: Driver, mock_clock: trio.testing.MockClock
+) -> None:
+    """The driver has its time, whoever asks: a shorter patience is no fault of the card's."""
+    monitor = driver.cards()
+    driver.tell(SMALL, BIG, "hangs 0 memory")
+    with trio.move_on_after(CALL_SECONDS / 2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(monitor.read, {})
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(CALL_SECONDS / 2)
+    assert await monitor.read({}) == ()
+    assert monitor.lost() == {}
+    mock_clock.jump(CALL_SECONDS / 2)
+    assert await monitor.read({}) == ()
+    assert monitor.lost() == {GPU0: HANGS, GPU1: HANGS}
+    driver.tell(SMALL, BIG)
+
+
 async def test_a_fault_of_one_call_in_the_middle_is_over_with_the_next(
     driver: Driver, mock_clock: trio.testing.MockClock
 ) -> None:
