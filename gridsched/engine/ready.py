@@ -73,7 +73,7 @@ async def _is_ours(expected: Expected) -> bool:
     """Whether it listens, as nobody but it may: a socket in a folder of ours, or a port that its group holds (B13)."""
     if not isinstance(expected.address, Port):
         return True
-    who = await trio.to_thread.run_sync(listener, expected.address.number, expected.group, abandon_on_cancel=True)
+    who = await trio.to_thread.run_sync(listener, expected.address.number, expected.group)
     if who is Listener.FOREIGN:
         raise PortTaken(f"another program listens at port {expected.address.number}")
     return who is Listener.OURS
