@@ -56,13 +56,19 @@ async def try_engine(found: FoundEngine) -> FoundEngine:
     What a trial over a socket fails of is not asked: an engine that cannot have one may say so, or listen elsewhere in
     silence. One that serves at a port is one that runs.
     """
-    failure = await _trial(found, SOCKET_TRIAL_SECONDS)
-    if failure is None:
-        return found
     at_port = replace(found, unix_socket=False)
-    if _may_run(failure) and await _trial(at_port, PORT_TRIAL_SECONDS) is None:
-        return at_port
-    problem = f"{found.info.path} does not run here: {failure.message}. {HOW_TO_REPLACE_IT}"
+    try:
+        failure = await _trial(found, SOCKET_TRIAL_SECONDS)
+        if failure is None:
+            return found
+        if _may_run(failure) and await _trial(at_port, PORT_TRIAL_SECONDS) is None:
+            return at_port
+    except OSError as error:
+        return _no(found, f"{found.info.path} cannot be tried: no temporary folder can be written ({error.strerror})")
+    return _no(found, f"{found.info.path} does not run here: {failure.message}. {HOW_TO_REPLACE_IT}")
+
+
+def _no(found: FoundEngine, problem: str) -> FoundEngine:
     return FoundEngine(replace(found.info, ok=False, problem=problem))
 
 

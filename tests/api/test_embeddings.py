@@ -200,6 +200,18 @@ async def test_P5_a_step_whose_engine_dies_is_run_again(autojump_clock: MockCloc
         assert (answer.status, len(answer.json["data"])) == (200, 40)  # type: ignore[arg-type]  # JSON
 
 
+async def test_D13_a_step_whose_device_fails_is_run_again_by_a_fresh_process(autojump_clock: MockClock) -> None:
+    """In the middle of a job: the steps before it are kept, and the client sees one whole answer."""
+    async with serving(autojump_clock) as house:
+        fine = engine_answer({n: [1.0] for n in range(32)})
+        fails = Script([b'{"error":{"code":500,"message":"CUDA error: an illegal memory access"}}'], status=500)
+        house.upstream.scripts += [Script([fine]), fails, Script([engine_answer({n: [2.0] for n in range(8)})])]
+        answer = await house.ask("POST", EMBED, {"model": MODEL, "input": ["a"] * 40})
+        assert answer.status == 200
+        assert [item["embedding"] for item in answer.json["data"]] == [[1.0]] * 32 + [[2.0]] * 8  # type: ignore[index]  # JSON
+        assert len(house.logged("ready")) == 2
+
+
 TOO_LONG = b'{"error":{"code":500,"message":"input (600 tokens) is too large to process","type":"server_error"}}'
 
 

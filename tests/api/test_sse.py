@@ -150,6 +150,50 @@ async def test_P5_a_stream_whose_engine_dies_unanswered_is_run_again(autojump_cl
         assert (await house.ask("POST", CHAT, STREAM)).body == TWO + DONE
 
 
+DEVICE_FAILS = b'{"error":{"code":500,"message":"CUDA error: unspecified launch failure"}}'
+
+
+async def test_D13_a_device_that_fails_is_no_answer_the_fresh_process_gives_it(autojump_clock: MockClock) -> None:
+    """Whether the engine says so with a 500 or in a stream's first frame, before the head went out and after it."""
+    async with serving(autojump_clock) as house:
+        for fails in (
+            Script([DEVICE_FAILS], status=500),
+            Script([b"data: ", DEVICE_FAILS, b"\n\n"], headers=EVENTS),
+            Script([DEVICE_FAILS], status=500, head_seconds=6.0),
+        ):
+            await warm(house)
+            house.upstream.scripts += [fails, Script([ONE, DONE], headers=EVENTS)]
+            answer = await house.ask("POST", CHAT, STREAM)
+            assert answer.body.endswith(ONE + DONE)
+            assert b"CUDA" not in answer.body
+        assert len(house.logged("ready")) == 4
+
+
+async def test_D13_a_device_that_fails_after_a_token_is_told_once_and_the_process_begins_anew(
+    autojump_clock: MockClock,
+) -> None:
+    """By the engine's own frame; we add none. Who comes next is served by a fresh process."""
+    frame = b"data: " + DEVICE_FAILS + b"\n\n"
+    async with serving(autojump_clock) as house:
+        house.upstream.scripts.append(Script([ONE, frame], headers=EVENTS))
+        answer = await house.ask("POST", CHAT, STREAM)
+        assert answer.body == ONE + frame
+        assert answer.complete
+        await warm(house)
+        assert len(house.logged("ready")) == 2
+
+
+async def test_D13_another_500_is_the_clients_own(autojump_clock: MockClock) -> None:
+    """Passed on as it is, and nobody is restarted for it."""
+    body = b'{"error":{"code":500,"message":"the model wrote: CUDA error"}}'
+    async with serving(autojump_clock) as house:
+        house.upstream.scripts.append(Script([body[:9], body[9:]], status=500))
+        answer = await house.ask("POST", CHAT, STREAM)
+        assert (answer.status, answer.body) == (500, body)
+        await warm(house)
+        assert len(house.logged("ready")) == 1
+
+
 async def test_P5_an_engine_that_dies_twice_is_an_upstream_error(autojump_clock: MockClock) -> None:
     """A real status for a plain request, a frame for a stream that waited for two loads."""
     async with serving(autojump_clock) as house:

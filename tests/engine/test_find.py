@@ -4,6 +4,7 @@ import contextlib
 import os
 import select
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,14 @@ def test_a_wrapper_that_never_answers_is_ended_with_what_it_started(
         ended = os.pidfd_open(int((tmp_path / "pid").read_text(encoding="ascii")))
         assert select.select([ended], [], [], PATIENCE_SECONDS)[0] == [ended]
         os.close(ended)
+
+
+def test_where_no_temporary_folder_can_be_written_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence, not a traceback: of an engine that was not even tried."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    info = find_engine(str(fake(tmp_path))).info
+    assert not info.ok
+    assert "no temporary folder can be written (No such file or directory)" in info.problem
 
 
 def test_an_engine_that_is_named_from_here_is_found_from_everywhere(

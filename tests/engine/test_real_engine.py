@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -12,11 +13,13 @@ import trio
 
 from gridsched.core.events import FailureCause, InstanceExited, InstanceReady
 from gridsched.core.job import OutcomeKind
+from gridsched.engine.address import Port
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.relay import relay
 from gridsched.engine.stall import StallClocks
 from gridsched.engine.trial_model import trial_model
+from gridsched.engine.upstream import open_answer
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, make_bench
 from tests.support.tiny_model import make_tiny_chat
 
@@ -41,6 +44,22 @@ def real(real_engine: FoundEngine, leak_free: None, tmp_path: Path) -> Bench:  #
     bench = make_bench(real_engine, tmp_path)
     make_tiny_chat(bench.model)
     return bench
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_P1_a_real_engine_serves_at_a_port_and_only_who_knows_its_key(
+    real_engine: FoundEngine, tmp_path: Path
+) -> None:
+    """It reads the key from its environment, and health alone is for everybody."""
+    bench = make_bench(replace(real_engine, unix_socket=False), tmp_path)
+    make_tiny_chat(bench.model)
+    async with bench.running(bench.launch()):
+        status, _ = await ask(bench, chat(3, stream=False))
+        assert status == 200
+        port = bench.engine.endpoint(ONE)
+        assert isinstance(port, Port)
+        async with open_answer(Port(port.number), "POST", CHAT, JSON, chat(3, stream=False)) as answer:
+            assert answer.status == 401
 
 
 def chat(max_tokens: int, *, stream: bool) -> bytes:
