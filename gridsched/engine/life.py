@@ -130,7 +130,8 @@ class Life:
 
     async def _see_to_its_end(self, child: Child) -> None:
         await self._end_asked.wait()
-        child.terminate()
+        child.signal(signal.SIGTERM)
+        child.signal(signal.SIGCONT)  # one that stands still (S10) hears the other only then
         await trio.sleep(self._patience.grace_seconds)
         self._killed = True
         child.signal(signal.SIGKILL)

@@ -7,7 +7,8 @@
  *   card UUID PCI TOTAL RESERVED USED NAME...          cards count from 0 in the order of their lines
  *   capability CARD MAJOR MINOR                        what it can compute; without it that question is not supported
  *   holds CARD compute|graphics PID BYTES|unknown      one row of a process list
- *   claims CARD PID BYTES                              used there, and a row of the compute list, while that process is
+ *   claims CARD PID BYTES listed|unknown|unlisted      used there while that process is, and a row of the compute list,
+ *                                                      without a figure, or none
  *   fails CARD memory|compute|graphics|name CODE       that question about that card gives this code
  *   fails CARD QUESTION CODE FROM TO                   the same, from so manieth to so manieth time since it was opened
  *   hangs CARD memory|compute|graphics|name            that question is not answered for as long as this line is there
@@ -106,8 +107,8 @@ static int visit_capability(const char *line, void *with) {
 }
 
 /* A stand-in engine says itself what it holds; whatever its end, it then holds nothing. */
-static int read_claim(const char *line, int *card, uint32_t *pid, uint64_t *bytes) {
-    return sscanf(line, "claims %d %" SCNu32 " %" SCNu64, card, pid, bytes) == 3 && !kill((pid_t)*pid, 0);
+static int read_claim(const char *line, int *card, uint32_t *pid, uint64_t *bytes, char how[16]) {
+    return sscanf(line, "claims %d %" SCNu32 " %" SCNu64 " %15s", card, pid, bytes, how) == 4 && !kill((pid_t)*pid, 0);
 }
 
 struct claim_sum { int card; uint64_t bytes; };
@@ -117,7 +118,8 @@ static int visit_claim(const char *line, void *with) {
     int card;
     uint32_t pid;
     uint64_t bytes;
-    if (read_claim(line, &card, &pid, &bytes) && card == sum->card) sum->bytes += bytes;
+    char how[16];
+    if (read_claim(line, &card, &pid, &bytes, how) && card == sum->card) sum->bytes += bytes;
     return 0;
 }
 
@@ -127,13 +129,14 @@ static int visit_process(const char *line, void *with) {
     struct process_search *search = with;
     int card;
     uint32_t pid;
-    char list[16], bytes[32];
+    char list[16], bytes[32], how[16];
     uint64_t held = 0;
     if (sscanf(line, "holds %d %15s %" SCNu32 " %31s", &card, list, &pid, bytes) == 4)
         held = strcmp(bytes, "unknown") ? strtoull(bytes, NULL, 10) : UINT64_MAX;
-    else if (read_claim(line, &card, &pid, &held))
+    else if (read_claim(line, &card, &pid, &held, how) && strcmp(how, "unlisted")) {
         strcpy(list, "compute");
-    else
+        if (!strcmp(how, "unknown")) held = UINT64_MAX;
+    } else
         return 0;
     if (card != search->card || strcmp(list, search->list)) return 0;
     if (search->count < search->room) {

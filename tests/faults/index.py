@@ -34,6 +34,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_SUPERVISOR}::test_B15_a_stop_while_starting_is_no_failure",
     ),
     "B16": (
+        f"{_CARDS}::test_B16_an_engine_that_computes_on_the_processor_is_a_failed_load",
         f"{_SUPERVISOR}::test_B16_a_card_that_the_engine_does_not_list_is_refused_before_a_start",
         _DOUBT,
     ),
@@ -57,14 +58,21 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_NVML}::test_the_drivers_own_share_is_nobodys_memory",
     ),
     "D2": (
+        f"{_CARDS}::test_D2_D4_a_process_of_which_the_driver_does_not_tell_is_measured_by_the_difference",
         f"{_NVML}::test_a_missing_figure_is_unknown_never_zero_or_huge",
         f"{_GROWN}::test_D2_D4_a_process_without_a_figure_holds_what_the_use_grew_by",
         _DOUBT,
     ),
     "D4": (
+        f"{_CARDS}::test_D2_D4_a_process_of_which_the_driver_does_not_tell_is_measured_by_the_difference",
         f"{_NVML}::test_a_process_the_driver_does_not_list_is_unknown",
         f"{_GROWN}::test_D4_own_memory_is_never_an_outside_programs",
         _DOUBT,
+    ),
+    "D6": (
+        f"{_CARDS}::test_D6_a_lost_driver_stops_loads_and_nothing_else",
+        f"{_NVML}::test_D6_a_hundred_readings_of_a_lost_card_are_one_line",
+        f"{_NVML}::test_a_lost_driver_is_opened_again_with_growing_pauses",
     ),
     "D7": (
         f"{_NVML}::test_D7_a_card_that_does_not_tell_its_memory_is_named_and_not_used",
@@ -76,6 +84,11 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_NVML}::test_pci_addresses_are_hexadecimal",
     ),
     "D10": (f"{_CARDS}::test_D10_memory_that_outlives_its_process_evicts_nobody",),
+    "D13": (
+        f"{_CARDS}::test_D13_a_process_whose_device_fails_is_started_anew_and_nobody_is_told",
+        "engine/test_faultwatch.py::test_D13_any_other_500_passes_byte_for_byte",
+        "runtime/test_steady.py::test_D13_after_two_hours_away_nothing_has_run_out",
+    ),
     "D14": (
         f"{_GROWN}::test_D14_managed_memory_never_replaces_the_estimate",
         _DOUBT,
@@ -85,7 +98,11 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_SERVICE}::test_M3_a_flood_of_output_stays_within_bounds_and_hinders_nobody",
         "engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",
     ),
-    "M7": ("metrics/test_registry.py::test_two_registries_do_not_meet",),
+    "M5": ("api/test_admin.py::test_M5_made_up_names_make_no_series",),
+    "M7": (
+        "metrics/test_registry.py::test_two_registries_do_not_meet",
+        "metrics/test_registry.py::test_M7_a_model_that_is_gone_has_no_gauges_and_keeps_its_counts",
+    ),
     "M10": (
         "cli/test_refusals.py::test_a_port_that_is_taken_names_its_holder",
         "cli/test_refusals.py::test_a_data_directory_in_use_names_its_holder",
@@ -95,10 +112,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
 
 NOT_SHOWN: Mapping[str, str] = {
     "B11": "no engine is looked for by a number yet: there is no file of them that could be stale",
-    "D6": "what a lost device means for loads and for `/api/status` is not there yet",
-    "D13": "a device's error in an answer is passed on; nobody is recycled for it yet",
     "M1": "there is no install command yet",
-    "M5": "only shown in part: label values are bounded by the registry's own tests",
     "M9": "there is no panel",
     "M11": "the memory of an engine on the host is measured, and limited by nothing yet",
 }

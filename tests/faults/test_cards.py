@@ -5,11 +5,13 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
-from tests.faults.bench import GIB, Bench, Served, serve
+from tests.faults.bench import GIB, Bench, Served, Status, serve
 from tests.faults.cards import Card, Driver
+from tests.faults.conftest import Start
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +22,8 @@ MODELS = {
     "d10": Served(weights_bytes=11 * GIB),
     "b21": Served(weights_bytes=16 * GIB),
     "b21next": Served(weights_bytes=15 * GIB),
+    "b16": Served(weights_bytes=4 * GIB),
+    "d13": Served(weights_bytes=2 * GIB),
     "beside": Served(weights_bytes=8 * GIB),
 }
 
@@ -31,14 +35,14 @@ class Machine:
     bench: Bench
     driver: Driver
 
-    def device(self, name: str) -> dict[str, int]:
+    def device(self, name: str) -> Status:
         """One card, as the gateway tells of it."""
         (found,) = (card for card in self.bench.status()["devices"] if card["name"] == name)
         return dict(found)
 
-    def hold(self, model: str, card: int, size_bytes: int, **switches: object) -> None:
-        """What a model's engine holds, and where."""
-        self.bench.tell(model, card=card, card_bytes=size_bytes, **switches)
+    def hold(self, model: str, size_bytes: int, **switches: object) -> None:
+        """What a model's engine holds of its card."""
+        self.bench.tell(model, card_bytes=size_bytes, **switches)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,7 @@ def machine(benches: list[Bench], tmp_path_factory: pytest.TempPathFactory) -> I
     """A small card and a big one, in the order of their addresses; the engine lists them in the same."""
     folder = tmp_path_factory.mktemp("cards")
     driver = Driver(folder, SMALL, BIG)
-    bench = serve(folder, MODELS, env=driver.env)
+    bench = serve(folder, MODELS, settings={"scheduler": {"fit_wait": "0.5s"}}, env=driver.env)
     benches.append(bench)
     yield Machine(bench, driver)
     assert bench.gateway.stop() == 0
@@ -62,7 +66,7 @@ def test_D1_what_the_driver_keeps_for_itself_is_no_program_of_somebody_elses(mac
 
 def test_D8_a_model_computes_on_the_card_that_it_was_planned_on(machine: Machine) -> None:
     """D8: by its UUID, in the order of the bus, which is hexadecimal; and it is measured where it was planned."""
-    machine.hold("d8", 1, 13 * GIB)
+    machine.hold("d8", 13 * GIB)
     assert machine.bench.chat("d8").status == 200
     (env,) = machine.bench.recorded("d8", "env")
     assert (env["CUDA_DEVICE_ORDER"], env["CUDA_VISIBLE_DEVICES"]) == ("PCI_BUS_ID", BIG.uuid)
@@ -71,8 +75,8 @@ def test_D8_a_model_computes_on_the_card_that_it_was_planned_on(machine: Machine
 
 def test_B21_a_load_that_failed_holds_nothing(machine: Machine) -> None:
     """B21: its memory is free at its end, so the next finds room and nobody has to go for it."""
-    machine.hold("b21", 1, 16 * GIB, start_delay_seconds=0.2, exit_at="start")
-    machine.hold("b21next", 1, 15 * GIB)
+    machine.hold("b21", 16 * GIB, start_delay_seconds=0.2, exit_at="start")
+    machine.hold("b21next", 15 * GIB)
     assert machine.bench.chat("b21").error["code"] == "model_failed"
     evicted = len(machine.bench.events("evict"))
     assert machine.bench.chat("b21next").status == 200
@@ -84,8 +88,8 @@ def test_D10_memory_that_outlives_its_process_evicts_nobody(machine: Machine) ->
     nobody goes for it. Where it stays, it is planned around, and shown."""
     bench, driver = machine.bench, machine.driver
     size_bytes = 11 * GIB + GIB // 2
-    machine.hold("beside", 1, 8 * GIB + GIB // 2)
-    machine.hold("d10", 1, size_bytes)
+    machine.hold("beside", 8 * GIB + GIB // 2)
+    machine.hold("d10", size_bytes)
     assert [bench.chat(model).status for model in ("beside", "d10")] == [200, 200]
     bench.until_event("measure", "d10")
     beside = bench.pid("beside")
@@ -110,3 +114,61 @@ def die(machine: Machine, model: str, cards: tuple[Card, ...]) -> None:
     pid = machine.bench.pid(model)
     os.kill(pid, signal.SIGKILL)
     machine.bench.until(lambda: not machine.bench.pids(model), "it is dead")
+
+
+def test_B16_an_engine_that_computes_on_the_processor_is_a_failed_load(machine: Machine) -> None:
+    """B16: it answers, and the driver says that it holds next to nothing: the estimate stands, and nobody tries on and
+    on."""
+    machine.hold("b16", GIB // 8)
+    for _ in range(3):
+        refused = machine.bench.chat("b16")
+        assert (refused.status, refused.error["code"]) == (503, "model_failed")
+        assert refused.error["gridsched"]["cause"] == "cpu_fallback"
+    assert machine.bench.starts("b16") == 1
+    assert not machine.bench.events("measure", "b16")
+
+
+@pytest.mark.parametrize("tells", ["unknown", "unlisted"])
+def test_D2_D4_a_process_of_which_the_driver_does_not_tell_is_measured_by_the_difference(
+    start: Start, tmp_path: Path, tells: str
+) -> None:
+    """D2, D4: a figure that is missing, or a process that is not listed at all: what the card's use grew by is its own,
+    never 0, never 16 EiB, and never a program of somebody else's."""
+    driver = Driver(tmp_path, BIG)
+    machine = Machine(start({"m": Served(weights_bytes=3 * GIB)}, env=driver.env), driver)
+    machine.hold("m", 3 * GIB + GIB // 4, card_tells=tells)
+    assert machine.bench.chat("m").status == 200
+    assert machine.bench.until_event("measure", "m")["measured_bytes"] == {"gpu0": 3 * GIB + GIB // 4}
+    assert machine.device("gpu0")["external_bytes"] == BIG.used_bytes
+
+
+def test_D13_a_process_whose_device_fails_is_started_anew_and_nobody_is_told(machine: Machine) -> None:
+    """D13: it answers every request with the device's error; who waits is served by the next one."""
+    machine.hold("d13", 3 * GIB)
+    assert machine.bench.chat("d13").status == 200
+    os.kill(machine.bench.pid("d13"), signal.SIGUSR1)
+    assert machine.bench.chat("d13").status == 200
+    assert machine.bench.starts("d13") == 2
+    assert "d13" not in machine.bench.status()["failed"]
+
+
+def test_D6_a_lost_driver_stops_loads_and_nothing_else(machine: Machine) -> None:
+    """D6: what is loaded serves on; a load is refused with when it was lost; one line for each card, not for each poll;
+    and when the driver is back, so are the loads."""
+    bench, driver = machine.bench, machine.driver
+    machine.hold("d8", 13 * GIB)
+    machine.hold("b21next", 15 * GIB)
+    assert bench.chat("d8").status == 200
+    driver.tell("driver 999", "fails 0 memory 999", "fails 1 memory 999")
+    bench.until(lambda: not machine.device("gpu1")["available"], "it is seen to be lost")
+    assert machine.device("gpu1")["unavailable_since"]
+    assert bench.chat("d8").status == 200
+    refused = bench.chat("b21next")
+    assert (refused.status, refused.error["code"]) == (503, "gpu_unavailable")
+    assert "gpu1" in refused.error["message"]
+    assert int(refused.headers["retry-after"]) > 0
+    driver.tell()
+    bench.until(lambda: machine.device("gpu1")["available"], "it is seen to be back")
+    assert bench.chat("b21next").status == 200
+    told = bench.gateway.log.read_text(encoding="utf-8").splitlines()
+    assert len([line for line in told if "gpu1" in line and "Unknown Error" in line]) == 1

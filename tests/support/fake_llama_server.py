@@ -4,7 +4,8 @@
 It takes the same command line and listens at the Unix socket that `--host` names, else at `--port`. The environment
 variable FAKE_LLAMA holds its switches as JSON; each is a field of `Switches`, with its meaning. FAKE_LLAMA_FILE may
 name a file with more of them, which count before the others and are read again for every request: a test changes its
-mind by writing there. It is run by path, through the real spawn.
+mind by writing there. From SIGUSR1 on this one process answers that its device fails. It is run by path, through the
+real spawn.
 """
 
 import itertools
@@ -35,6 +36,7 @@ HELP = """
 -ctxcp, --ctx-checkpoints N            checkpoints
 --sse-ping-interval N                  pings
 """
+DEVICE_ERROR = b'{"error":{"code":500,"message":"CUDA error: unspecified launch failure","type":"server_error"}}'
 PROBES = (b"", b'{"input": "a"}', b'{"input":"a"}')  # what is asked only to see that it answers
 
 
@@ -58,8 +60,8 @@ class Switches:
     print_bytes_per_request: int = 0
     print_rate_bytes: int = 0  # so many each second, as long as it lives
     grow_bytes: int = 0  # kept for each request
-    card: int = 0  # the card of a stand-in driver where it says that it holds
-    card_bytes: int = 0  # so much, from its start to its end
+    card_bytes: int = 0  # held on the card that it was given, as a stand-in driver tells, from its start to its end
+    card_tells: str = "listed"  # how the driver tells of it: "listed", "unknown" (without a figure), "unlisted"
     devices: list[str] = field(default_factory=list)  # what it lists: "CUDA0: NVIDIA Small (16384 MiB, 16000 MiB free)"
     hang_at: str = ""  # a path that is taken and never answered
     hang_at_request: int = 0  # the how manieth request for an answer, from 1 on, is
@@ -94,6 +96,7 @@ class FakeServer:
         self.health_asked = 0
         self.requests = 0
         self.running = 0
+        self.sick = False  # from SIGUSR1 on its device fails
         self.began = time.monotonic()
         self.kept: list[bytes] = []
         self.lock = threading.Lock()
@@ -103,7 +106,7 @@ class FakeServer:
         self.record({"argv": sys.argv[1:], "env": dict(os.environ), "pid": os.getpid()})
         self.heed_signals()
         if self.switches.card_bytes:
-            claim(self.switches.card, self.switches.card_bytes)
+            claim(self.switches)
         if self.switches.grandchild:
             subprocess.Popen(["sleep", "60"])  # noqa: S607 - which sleep does not matter
         self.print_all()
@@ -135,6 +138,7 @@ class FakeServer:
         if delay_seconds := self.switches.term_delay_seconds:
             end = threading.Timer(delay_seconds, os._exit, (0,))
             signal.signal(signal.SIGTERM, lambda *_: end.start())
+        signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "sick", True))
         if self.switches.exit_after_seconds:
             threading.Thread(target=self.exit_later, daemon=True).start()
 
@@ -253,7 +257,9 @@ class FakeServer:
         print_dots(switches.print_bytes_per_request)
         if switches.grow_bytes:
             self.kept.append(b"x" * switches.grow_bytes)
-        if switches.chunks:
+        if self.sick:
+            self.send(connection, framed(500, DEVICE_ERROR), cut=True)
+        elif switches.chunks:
             parts = [text.encode() for text in switches.chunks]
             self.send(connection, chunked(switches.status, parts), cut=True)
         elif path == "/v1/embeddings" and switches.status == 200:
@@ -324,10 +330,13 @@ def read_switches() -> Switches:
     return Switches(**told)
 
 
-def claim(card: int, size_bytes: int) -> None:
-    """Tell the stand-in driver that this process holds memory there: it counts as long as the process lives."""
-    with Path(os.environ["NVML_STORY"]).open("a", encoding="utf-8") as story:
-        story.write(f"claims {card} {os.getpid()} {size_bytes}\n")
+def claim(switches: Switches) -> None:
+    """Tell the stand-in driver that this process holds memory on its card: it counts as long as the process lives."""
+    story = Path(os.environ["NVML_STORY"])
+    cards = [line.split()[1] for line in story.read_text(encoding="utf-8").splitlines() if line.startswith("card ")]
+    card = cards.index(os.environ["CUDA_VISIBLE_DEVICES"])
+    with story.open("a", encoding="utf-8") as file:
+        file.write(f"claims {card} {os.getpid()} {switches.card_bytes} {switches.card_tells}\n")
 
 
 def print_dots(count: int) -> None:
