@@ -18,6 +18,7 @@ POLL_SECONDS = 1.0
 QUIET_POLL_SECONDS = 15.0  # when nobody asks any more and time alone is waited for
 IDLE_POLL_SECONDS = 1800.0  # when a day is waited for
 BETWEEN_CALLS_SECONDS = 0.3
+NO_DIFFERENCE: frozenset[InstanceId] = frozenset()
 Held = dict[DeviceName, int]
 
 
@@ -108,7 +109,9 @@ class Cards:
 
     def _say(self, card: Card, used: int) -> None:
         if not card.gone and not card.lost:
-            self.moments.post(DeviceRead(card.name, card.total, used, self._held(card.name)), lag=False)
+            held = self._held(card.name)
+            grown = frozenset(one for one, _ in held) if "differences" in self.scenario.features else NO_DIFFERENCE
+            self.moments.post(DeviceRead(card.name, card.total, used, held, grown), lag=False)
 
     def _held(self, name: DeviceName) -> tuple[tuple[InstanceId, int], ...]:
         return tuple([(holder, held[name]) for holder, held in self.holders.items() if name in held])

@@ -19,7 +19,7 @@ SIZES = (0.4, 1.0, 2.8, 4.0, 6.0, 8.3, 11.0)
 UNKNOWN = ModelName("nobody-knows-it")
 TOO_LARGE = ModelName("too-large")
 FAMILY = ModelName("family")
-FEATURES = ("families", "hot_yield", "keys", "persons", "ttl", "starts", "host_limit")
+FEATURES = ("families", "hot_yield", "keys", "persons", "ttl", "starts", "host_limit", "differences")
 """What a run may make use of beside plain requests, each in a third of the runs."""
 
 

@@ -29,6 +29,10 @@ FREEZE_READINGS = 2
 PLAUSIBLE_PART = 4
 """L2: a measurement under a quarter of the estimate is a reading of something half loaded, or of the wrong process."""
 
+DIFFERENCE_TIMES = 2
+"""D2: what a device's use grew by while a process came is not its alone where it is more than this many times the
+estimate. A guess: estimates are seldom wrong by a tenth, those of unknown architectures by more."""
+
 GROWTH_PART = 50
 """L2: a measurement replaces the one before where it is a fiftieth above it; less is noise and would only wear the
 disk."""
@@ -60,8 +64,9 @@ class Reservation:
     """What one instance holds on one device. `bytes` is the estimate until it was measured (L2), `first_bytes` the
     first measurement.
 
-    `held_bytes` is the last reading, None where it could not be read; `settled_at` is when its launch was over.
-    `doubted`: that a reading was no measurement has been told.
+    `read_bytes` is the last reading, None where it could not be read; `grown`, that it is no driver's figure but what
+    the device's use grew by, and `by_difference`, that `bytes` was measured so (D2). `held_bytes` is the same where it
+    is believed; `settled_at` is when its launch was over. `doubted`: that a reading was no measurement has been told.
     """
 
     estimate_bytes: int
@@ -73,12 +78,17 @@ class Reservation:
     going: bool = False
     lost: bool = False
     doubted: bool = False
+    read_bytes: int | None = None
+    grown: bool = False
+    by_difference: bool = False
 
     @property
     def overgrown(self) -> bool:
         """L6b: whether it holds more than it may before it is started anew."""
         limit_bytes = GROWTH_LIMIT * self.estimate_bytes
-        return self.measured and self.bytes > limit_bytes and self.bytes > GROWTH_LIMIT * self.first_bytes
+        if not self.measured or self.by_difference:  # what a device's use grew by proves no leak
+            return False
+        return self.bytes > limit_bytes and self.bytes > GROWTH_LIMIT * self.first_bytes
 
 
 @dataclass(slots=True)
@@ -316,7 +326,11 @@ class Ledger:
             return
         held = dict(event.held)
         for instance_id, item in book.reservations.items():
-            item.held_bytes = held_bytes = held.get(instance_id)
+            item.read_bytes = held_bytes = held.get(instance_id)
+            item.grown = instance_id in event.by_difference
+            if held_bytes is not None and not _may_be_its_own(item, held_bytes, book.spec, now):
+                held_bytes = None
+            item.held_bytes = held_bytes
             if held_bytes and not item.measured and not item.going and _has_grown(item, held_bytes):
                 # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
                 item.bytes = held_bytes
@@ -377,6 +391,7 @@ class Ledger:
                 item.first_bytes = item.first_bytes or taken
                 item.bytes = taken
                 item.measured = True
+                item.by_difference = item.grown
                 book.add_up()
                 changed = True
             if item.measured:
@@ -394,12 +409,21 @@ class Ledger:
         if item is None or item.measured or item.doubted or read not in option.devices:
             return None
         item.doubted = True
-        if item.held_bytes is None:
+        if item.read_bytes is None:
             return "the device gives no figure for this process; the estimate stands"
+        if item.grown:
+            return (
+                f"the device's use grew by {item.read_bytes} bytes while it came, too far from the"
+                f" {item.estimate_bytes} that were estimated to be its alone; the estimate stands"
+            )
         return (
-            f"{item.held_bytes} bytes are read, under a quarter of the {item.estimate_bytes} that were estimated: of"
+            f"{item.read_bytes} bytes are read, under a quarter of the {item.estimate_bytes} that were estimated: of"
             " something half loaded, or of the wrong process; the estimate stands"
         )
+
+    def by_difference(self, instance_id: InstanceId) -> list[DeviceName]:
+        """D2: the devices on which an instance was measured by what their use grew by."""
+        return [book.spec.name for book, item in self._of(instance_id) if item.by_difference]
 
     # --- what failures teach ------------------------------------------------------------------------------------
 
@@ -450,6 +474,18 @@ class Ledger:
 def _is_news(item: Reservation, held_bytes: int) -> bool:
     """The first measurement always is; later ones where the process has grown."""
     return not item.measured or _has_grown(item, held_bytes)
+
+
+def _may_be_its_own(item: Reservation, read_bytes: int, spec: DeviceSpec, now: float) -> bool:
+    """Whether a figure may be all that a process holds (B16, D2, D4, D14). Far less, once it is there, is of an engine
+    that went on without the device, or of memory that the driver does not count; far more, where it is what the
+    device's use grew by, is somebody else's too. Not believing it is safe: what was reserved stands for it, and no more
+    is free than the device says. Of memory that is held as it is touched far less says nothing.
+    """
+    plausible = read_bytes * PLAUSIBLE_PART >= item.estimate_bytes
+    if item.grown:
+        return plausible and read_bytes <= DIFFERENCE_TIMES * item.estimate_bytes
+    return plausible or spec.held_as_touched or now < item.settled_at
 
 
 def _has_grown(item: Reservation, held_bytes: int) -> bool:

@@ -55,9 +55,10 @@ def measure(state: State, instance: Instance, read: DeviceName) -> None:
     """To be asked at a reading of a device, of an instance that has served a request."""
     measured = state.ledger.measure(instance.id, instance.option, read, _least_bytes(state, instance, read))
     if measured is not None:
-        _tell(state, instance, measured)
-        name, key = instance.model.spec.name, instance.option.key
-        state.out.append(KeepMeasurement(name, key, measured, instance.option, instance.allocated))
+        grown = state.ledger.by_difference(instance.id)
+        _tell(state, instance, measured, grown)
+        option, name = instance.option, instance.model.spec.name
+        state.out.append(KeepMeasurement(name, option.key, measured, option, instance.allocated, bool(grown)))
         return
     refusal = state.ledger.refusal(instance.id, instance.option, read)
     if refusal is not None:
@@ -81,7 +82,7 @@ def _least_bytes(state: State, instance: Instance, read: DeviceName) -> int:
     return allocated + planned.mmproj_bytes + planned.overhead_bytes
 
 
-def _tell(state: State, instance: Instance, measured: tuple[int, ...]) -> None:
+def _tell(state: State, instance: Instance, measured: tuple[int, ...], grown: list[DeviceName]) -> None:
     allocated = {part.device: part for part in instance.allocated}
     predicted: dict[str, int] = {}
     held: dict[str, int] = {}
@@ -90,6 +91,8 @@ def _tell(state: State, instance: Instance, measured: tuple[int, ...]) -> None:
         predicted[part.device], held[part.device] = part.total_bytes, size
         found[part.device] = errors(part, size, allocated.get(part.device))
     figures: dict[str, object] = {"predicted_bytes": predicted, "measured_bytes": held, "error_bytes": found}
+    if grown:  # no driver's figure (D2)
+        figures["by_difference"] = grown
     if instance.option.measured_bytes:
         figures["planned_bytes"] = {str(device): size for device, size in instance.option.need_bytes}
     state.say_of_instance(LogEvent.MEASURE, instance, "L2", **figures)

@@ -284,6 +284,7 @@ class Book(Facts):
                     one.unread.add(device)
                     continue
                 one.held[device] = size
+                one.kinds.add(one.id in read.by_difference)
                 one.unread.discard(device)
                 if size > one.peak.get(device, 0):
                     one.peak[device] = size

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gridsched.core.commands import StartInstance
+from gridsched.core.commands import KeepMeasurement, StartInstance
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName
 from sim.checkers.checker import Checker
@@ -15,8 +15,15 @@ class Memory(Checker):
     """At every start: what is reserved and what is asked for, against what the last reading leaves us."""
 
     def judges(self) -> Mapping[type, Callable[..., None]]:
-        """Starts."""
-        return {StartInstance: self._judge_start}
+        """Starts, and what is kept."""
+        return {StartInstance: self._judge_start, KeepMeasurement: self._judge_kept}
+
+    def _judge_kept(self, command: KeepMeasurement) -> None:
+        """D2: a measurement says whether it is a driver's, where all readings of its processes were of one kind."""
+        here = [one for one in self.book.instances.values() if one.start.option.key == command.option_key]
+        kinds = {kind for one in here for kind in one.kinds}
+        if command.measured_bytes and kinds and kinds != {command.by_difference} and len(kinds) == 1:
+            self.broken("D2", f"what {command.model} takes is kept as by difference: {command.by_difference}")
 
     def _judge_start(self, command: StartInstance) -> None:
         spec = self.book.models.get(command.model)

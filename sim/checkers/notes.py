@@ -64,9 +64,9 @@ class InstanceNote:
     `ttl` is what its last jobs asked for it to be kept (R6).
     `need` is what was to be reserved for it, `held` what it was last read to hold on
     each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say;
-    `host_held` is what it holds of host memory. `chats` are
-    grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it stands
-    still, `stood` for how long it has in all (S10)."""
+    `host_held` is what it holds of host memory, `kinds` whether it was ever read by difference, or by a driver (D2).
+    `chats` are grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it
+    stands still, `stood` for how long it has in all (S10)."""
 
     id: InstanceId
     start: StartInstance
@@ -96,6 +96,7 @@ class InstanceNote:
     peak: dict[DeviceName, int] = field(default_factory=dict)
     unread: set[DeviceName] = field(default_factory=set)
     host_held: int = 0
+    kinds: set[bool] = field(default_factory=set)
 
     @property
     def free_slots(self) -> int:

@@ -35,9 +35,9 @@ from gridsched.core.commands import (
 )
 from gridsched.core.events import DeviceRead, Event, HostMemoryRead, JobEnded, StepEnded
 from gridsched.core.failures import Deaths
-from gridsched.core.job import OutcomeKind
+from gridsched.core.job import JobClass, OutcomeKind
 from gridsched.core.ledger import DeviceBook, Ledger, Needs
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.placement import Draft
 from gridsched.core.queues import JobRecord, ModelQueue
@@ -262,6 +262,11 @@ def any_host_memory_is_too_much(patch: Patch) -> None:
     patch.setattr(growth, "host_read", host_read)
 
 
+def differences_are_kept_as_figures(patch: Patch) -> None:
+    """As if the driver had said so."""
+    patch.setattr(Ledger, "by_difference", lambda *_: [])
+
+
 def unloads_are_answered_at_once(patch: Patch) -> None:
     """Before the memory is back."""
     before = persons._end
@@ -393,6 +398,30 @@ def with_host_limit(scenario: Scenario) -> Scenario:
     return replace(scenario, policy=replace(scenario.policy, host_memory_limit_bytes=2 * GIB))
 
 
+def with_differences(scenario: Scenario) -> Scenario:
+    """No driver tells what a process holds, and nothing lies."""
+    return replace(scenario, features=scenario.features | {"differences"}, faults=scenario.faults - {"lies"})
+
+
+def with_rivals(scenario: Scenario) -> Scenario:
+    """Low work wants two models of which a card carries one, and nobody chats."""
+    card = scenario.devices[0]
+    part = DeviceFootprint(card.name, weights_bytes=card.total_bytes * 3 // 5)
+    models = [
+        replace(spec, options=(replace(spec.options[0], footprint=(part,)),), pinned=False) for spec in scenario.models
+    ]
+    clients = [replace(one, job_class=JobClass.BACKGROUND, warm_only=False, no_evict=False) for one in scenario.clients]
+    return replace(
+        scenario,
+        devices=(card,),
+        models=tuple(models[:2]),
+        clients=tuple(replace(one, model=models[number % 2].name) for number, one in enumerate(clients)),
+        features=frozenset(),
+        families=(),
+        policy=replace(scenario.policy, min_residency_seconds=30.0, hot_yield_after_seconds=None),
+    )
+
+
 def with_deaths(scenario: Scenario) -> Scenario:
     """Everybody wants one model, whose process dies again and again, and nothing else goes wrong."""
     model = scenario.models[0].name
@@ -426,7 +455,7 @@ def with_keys(scenario: Scenario) -> Scenario:
 
 SHAPES = (
     with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses, with_few_starts, with_deaths,
-    with_host_limit,
+    with_host_limit, with_differences, with_rivals,
 )  # fmt: skip
 
 
@@ -457,7 +486,6 @@ def rules_found(
         (last_in_first_out, {"S2"}),
         (batch_before_background, {"S1"}),
         (anybody_may_be_evicted, {"R1", "R4a"}),
-        (turns_are_over_at_once, {"R4a"}),
         (memory_is_never_full, {"L1"}),
         (others_hold_nothing, {"L1", "L3"}),
         (estimates_are_halved, {"L1", "L3"}),
@@ -488,8 +516,10 @@ def test_a_scheduler_that_is_broken_inside_is_caught(
         (a_lease_is_held_before_it_is_empty, with_persons, {"R8"}),
         (unloads_are_answered_at_once, with_persons, {"R7"}),
         (one_key_goes_last, with_keys, {"S2"}),
+        (turns_are_over_at_once, with_rivals, {"R4a"}),
         (starts_are_not_counted, with_few_starts, {"P6a"}),
         (any_host_memory_is_too_much, with_host_limit, {"R3", "R1"}),
+        (differences_are_kept_as_figures, with_differences, {"D2"}),
         (what_failed_is_tried_at_once, as_drawn, {"L6d"}),
         (any_number_of_deaths_will_do, with_deaths, {"L6d"}),
         (a_lost_device_is_planned_with, with_losses, {"D6"}),

@@ -5,7 +5,7 @@ step. Its timer is fired at exactly the time it asked for, never before, so a ru
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -148,11 +148,14 @@ class World:
         """The job's step ends and the job waits on."""
         return self.tell(StepEnded(self.grant(job_id).id, outcome))
 
-    def read(self, used_gb: float, held_gb: Mapping[str, float], card: str = "gpu0") -> tuple[Command, ...]:
-        """A reading of a card; what our models hold there by name."""
+    def read(
+        self, used_gb: float, held_gb: Mapping[str, float], card: str = "gpu0", by_difference: Collection[str] = ()
+    ) -> tuple[Command, ...]:
+        """A reading of a card; what our models hold there by name, and whose figure is no driver's."""
         ids = {name: instance_id for instance_id, name in self._names.items()}
         held = tuple((ids[name], int(size * GB)) for name, size in held_gb.items())
-        return self.tell(DeviceRead(DeviceName(card), int(self.cards[card] * GB), int(used_gb * GB), held))
+        grown = frozenset(ids[name] for name in by_difference)
+        return self.tell(DeviceRead(DeviceName(card), int(self.cards[card] * GB), int(used_gb * GB), held, grown))
 
     def lose(self, card: str = "gpu0", why: str = "GPU is lost") -> tuple[Command, ...]:
         """A card does not answer any more."""

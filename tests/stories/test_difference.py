@@ -1,0 +1,99 @@
+"""Figures that are no driver's, but what a device's use grew by (D2), and figures that say too little (B16, D14)."""
+
+import pytest
+
+from gridsched.core.commands import KeepMeasurement, LogEvent
+from tests.stories.world import GB, World, model, option, spanning
+
+
+def kept(world: World) -> list[tuple[tuple[int, ...], bool]]:
+    """What was kept on disk: bytes, and whether by difference."""
+    return [(item.measured_bytes, item.by_difference) for _, item in world.heard if isinstance(item, KeepMeasurement)]
+
+
+def refusals(world: World) -> list[object]:
+    """Why readings were no measurements."""
+    return [log.figures["why"] for _, log in world.logged(LogEvent.MEASURE) if "why" in log.figures]
+
+
+def test_D2_a_plausible_difference_is_a_measurement_and_says_that_it_is_one() -> None:
+    """It replaces the estimate and is kept, with its kind; what others hold is the rest."""
+    world = World((model("m", option(8)),))
+    world.warm("m")
+    world.read(9.5, {"m": 7.5}, by_difference=["m"])
+    device = world.scheduler.snapshot(world.now).devices[0]
+    assert (device.reserved_bytes, device.external_bytes) == (int(7.5 * GB), 2 * GB)
+    assert kept(world) == [((int(7.5 * GB),), True)]
+    (_, line), *_ = world.logged(LogEvent.MEASURE)
+    assert line.figures["by_difference"] == ["gpu0"]
+
+
+def test_D2_a_drivers_figure_is_kept_as_one() -> None:
+    """Of one that grew by the device's use at first, and is told by the driver when it has grown."""
+    world = World((model("m", option(8)),))
+    world.warm("m")
+    world.read(9.5, {"m": 7.5}, by_difference=["m"])
+    world.read(10.0, {"m": 8.0})
+    assert kept(world) == [((int(7.5 * GB),), True), ((8 * GB,), False)]
+    (_, line), *_ = reversed(world.logged(LogEvent.MEASURE))
+    assert "by_difference" not in line.figures
+
+
+def test_D2_one_device_of_several_makes_the_whole_measurement_a_difference() -> None:
+    """And the log says which."""
+    cards = {"gpu0": 16.0, "gpu1": 16.0}
+    world = World((model("m", spanning({"gpu0": 6, "gpu1": 6})),), cards=cards)
+    world.warm("m")
+    world.read(6.0, {"m": 6.0})
+    world.read(6.0, {"m": 6.0}, "gpu1", by_difference=["m"])
+    assert kept(world) == [((6 * GB, 6 * GB), True)]
+    (_, line), *_ = world.logged(LogEvent.MEASURE)
+    assert line.figures["by_difference"] == ["gpu1"]
+
+
+@pytest.mark.parametrize(("grown", "external"), [(0.9, 0.0), (0.0, 0.0), (9.0, 5.0)])
+def test_D2_a_difference_that_cannot_be_its_own_is_not_believed(grown: float, external: float) -> None:
+    """Far less or far more than the 4 estimated: the reservation stands, what is beyond is others'; told once."""
+    world = World((model("m", option(4)),))
+    world.warm("m")
+    for _ in range(3):
+        world.read(grown, {"m": grown}, by_difference=["m"])
+    device = world.scheduler.snapshot(world.now).devices[0]
+    assert (device.reserved_bytes, device.external_bytes) == (4 * GB, int(external * GB))
+    assert kept(world) == []
+    (why,) = refusals(world)
+    assert f"grew by {int(grown * GB)} bytes" in str(why)
+
+
+def test_D2_a_burst_of_another_program_is_no_growth_that_begins_a_process_anew() -> None:
+    """Whether it is taken for the process's own or not, it stays and serves (L6b)."""
+    world = World((model("m", option(4)),))
+    world.warm("m")
+    world.read(4.0, {"m": 4.0}, by_difference=["m"])
+    world.advance(400.0)
+    for grown in (7.0, 12.0):
+        world.read(grown, {"m": grown}, by_difference=["m"])
+        assert world.stops("m") == []
+    device = world.scheduler.snapshot(world.now).devices[0]
+    assert (device.reserved_bytes, device.external_bytes) == (7 * GB, 5 * GB)
+
+
+@pytest.mark.parametrize("held", [0.0, 0.2, 4.9])
+def test_B16_D14_a_figure_under_a_quarter_never_replaces_the_estimate(held: float) -> None:
+    """An engine that went on without its card, or memory that the driver does not count: 20 stay reserved, are told of
+    once, and are what the next load reserves, too. What the card has in use beside it is its own, and nobody's outside.
+    """
+    world = World((model("m", option(20)),), cards={"gpu0": 24.0})
+    world.warm("m")
+    for _ in range(3):
+        world.read(20.5, {"m": held})
+    device = world.scheduler.snapshot(world.now).devices[0]
+    assert (device.reserved_bytes, device.external_bytes) == (20 * GB, GB // 2)
+    assert kept(world) == []
+    (why,) = refusals(world)
+    assert "under a quarter of the 20000000000 that were estimated" in str(why)
+    world.unload("m")
+    world.advance(12.0)
+    world.read(0.0, {})
+    world.submit("m")
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == 20 * GB
