@@ -3,12 +3,13 @@
 import os
 import select
 import signal
+import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, clean_environment, command
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +101,14 @@ def test_P8_a_running_answer_is_finished_before_the_gateway_goes(own_server: Gat
         rest = list(lines)
     assert "data: [DONE]" in rest
     assert own_server.process.wait(20) == 0
+
+
+def test_P1_who_looks_around_beside_a_server_does_not_cut_it_off_from_its_engines(server: Gateway) -> None:
+    """`gridsched check` on its data directory: the process that runs goes on serving, and none is started."""
+    assert chat(server).status_code == 200
+    folder, before = server.log.parent, server.children()
+    words = ("check", "--data-dir", str(folder / "data"), "--config", str(folder / "gridsched.yaml"))
+    checked = subprocess.run(command(*words), env=clean_environment(), capture_output=True, text=True, check=False)
+    assert f"in use by process {server.process.pid}" in checked.stdout
+    assert chat(server).status_code == 200
+    assert server.children() == before
