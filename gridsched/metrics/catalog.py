@@ -97,7 +97,10 @@ EVICTIONS = Family(
     "Processes stopped to make room, by the rule behind it.",
 )
 CHILD_RESTARTS = Family(
-    "gridsched_child_restarts_total", Kind.COUNTER, ("model",), "Processes that ended by themselves while they served."
+    "gridsched_child_restarts_total",
+    Kind.COUNTER,
+    ("model",),
+    "Processes that died while they served, or were started anew because they stalled, failed or had grown.",
 )
 ESTIMATE_ERROR = Family(
     "gridsched_estimate_error_ratio",

@@ -27,6 +27,9 @@ from gridsched.runtime.decisions import Line
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 RELIEF_RULE = "S5"
+ANEW_RULES = frozenset(("P5", "L6b"))
+"""Under which a process is stopped because it is of no use any more: dead, stalled, failing, grown."""
+
 STATES = ("ready", "loading", "draining", "cold", "failed", "unavailable")
 _STATE_OF: Mapping[InstanceState, str] = {
     InstanceState.READY: "ready",
@@ -57,6 +60,7 @@ class Metrics:
         self._architectures: dict[str, str] = {}
         self._decisions = self._histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
         self._loading: set[object] = set()
+        self._anew: set[object] = set()
         self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
         self._histograms: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
         self._registry.register(BuildInfo(engine))
@@ -107,14 +111,24 @@ class Metrics:
                     self._time(self._load_seconds, seconds, model)
             case "measure":
                 self._measured(line, model)
-            case "exit" if "cause" in line:
-                if not self._load_ended(line, model, str(line["cause"])):
-                    self._count(self._restarts, model)
+            case "exit":
+                self._exited(line, model)
             case "stop":
-                self._load_ended(line, model, "aborted")
+                loading = self._load_ended(line, model, "aborted")
+                if not loading and line.get("rule") in ANEW_RULES:
+                    self._anew.add(line.get("instance"))
+                    self._count(self._restarts, model)
             case "evict":
                 self._load_ended(line, model, "aborted")
                 self._count(self._evictions, model, str(line.get("rule", "")))
+
+    def _exited(self, line: Line, model: str) -> None:
+        """A process is gone: a load that failed, a death in service, or the end that it was told. One that died before
+        it was told is counted once."""
+        known = line.get("instance") in self._anew
+        self._anew.discard(line.get("instance"))
+        if "cause" in line and not self._load_ended(line, model, str(line["cause"])) and not known:
+            self._count(self._restarts, model)
 
     def _granted(self, line: Line, model: str) -> None:
         self._count(self._steps, str(line.get("class", "")), model)

@@ -1,9 +1,11 @@
-"""What is told of devices that do not answer (D6)."""
+"""What is told of devices that do not answer (D6), and of host memory that processes hold (M11)."""
+
+from collections.abc import Mapping
 
 import trio
 from trio.testing import MockClock
 
-from gridsched.core.ids import DeviceName
+from gridsched.core.ids import DeviceName, InstanceId
 from tests.support.fakes import FailingCards
 from tests.support.front import House, serving
 
@@ -61,3 +63,19 @@ async def test_D6_where_nothing_is_loaded_and_no_card_answers_nothing_can_be_ser
         await house.until_logged("device", 2)
         assert (await house.ask("GET", "/health")).json["can_serve"] is True
         assert (await house.ask("POST", CHAT, HELLO)).status == 200
+
+
+async def test_M11_host_memory_of_a_process_is_told(autojump_clock: MockClock) -> None:
+    """In the status and as a metric, once it has been read."""
+
+    async def held(processes: Mapping[InstanceId, int]) -> Mapping[InstanceId, int]:
+        await trio.lowlevel.checkpoint()
+        return dict.fromkeys(processes, 123_000)
+
+    async with serving(autojump_clock, held_on_host=held) as house:
+        await house.ask("POST", CHAT, HELLO)
+        await trio.sleep(6.0)
+        (instance,) = (await house.ask("GET", "/api/status")).json["instances"]  # type: ignore[misc]  # one process
+        assert instance["host_held_bytes"] == 123_000
+        page = (await house.ask("GET", "/metrics")).body
+        assert b'gridsched_model_host_memory_bytes{model="sim-chat-4b"} 123000.0' in page

@@ -235,6 +235,27 @@ def test_P6a_a_load_that_fails_is_counted_by_its_cause(metrics: Metrics, cause: 
     assert len([name for name, _ in samples(metrics) if name == loads]) == 2
 
 
+@pytest.mark.parametrize(
+    ("ending", "restarts"),
+    [
+        ((about("exit", 1, cause="crashed"),), 1),
+        ((about("stop", 1, rule="P5"), about("exit", 1, cause="crashed")), 1),
+        ((about("stop", 1, rule="P5"), about("exit", 1)), 1),
+        ((about("stop", 1, rule="L6b"), about("exit", 1)), 1),
+        ((about("stop", 1, rule="R6"), about("exit", 1)), None),
+        ((about("evict", 1, rule="R1"), about("exit", 1)), None),
+    ],
+    ids=["died", "died and was told", "stalled", "grown", "idle", "evicted"],
+)
+def test_P5_a_process_that_is_started_anew_is_counted_once(
+    metrics: Metrics, ending: tuple[dict[str, object], ...], restarts: float | None
+) -> None:
+    """Whether its death is seen before it is told to go or after; one that goes for others' sake is none."""
+    for line in (about("load", 1), about("ready", 1), *ending):
+        metrics.saw(line)
+    assert value(metrics, "gridsched_child_restarts_total", model="sim-chat-4b") == restarts
+
+
 @pytest.mark.parametrize(("name", "labels", "expected"), list(gauges()))
 def test_gauges_show_the_snapshot(metrics: Metrics, name: str, labels: dict[str, str], expected: float) -> None:
     """Read when the page is asked for."""
