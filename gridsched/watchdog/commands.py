@@ -30,10 +30,11 @@ class Ran:
 class Commands:
     """Runs programs, and remembers those that hang."""
 
-    def __init__(self) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
         self._stuck: dict[str, subprocess.Popen[bytes]] = {}
 
-    def run(self, argv: Sequence[str], seconds: float, environ: Mapping[str, str] | None = None) -> Ran:
+    def run(self, argv: Sequence[str], seconds: float) -> Ran:
         """Run a program to its end. Raises CannotRun."""
         name = argv[0]
         if (before := self._stuck.pop(name, None)) is not None and before.poll() is None:
@@ -46,7 +47,7 @@ class Commands:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=environ,
+                    env=dict(self._environ),
                     start_new_session=True,
                 )
             except OSError as error:

@@ -46,7 +46,12 @@ class Good:
 
     copy: Path
     sha256: str
-    wall: float
+    milliseconds: int
+
+    @property
+    def time(self) -> str:
+        """When it was kept."""
+        return moment(self.milliseconds / 1000)
 
 
 class Configuration:
@@ -83,12 +88,14 @@ class Configuration:
         good = self.good()
         said: dict[str, Any] = {
             "path": str(path) if path else None,
-            "last_good": {"sha256": good[0].sha256, "time": moment(good[0].wall)} if good else None,
+            "last_good": {"sha256": good[0].sha256, "time": good[0].time} if good else None,
         }
         if path is None:
             return said | {"text": None, "note": "there is no configuration: the gateway runs with its defaults"}
         try:
             data = files.read(path, follow=True)
+        except FileNotFoundError:
+            return said | {"text": None, "note": f"there is no {path}, though it was named: the gateway cannot start"}
         except OSError as error:
             raise Refused(f"{path} cannot be read: {error.strerror}") from None
         sha256 = digest(data)
@@ -132,7 +139,7 @@ class Configuration:
                 backup = self._replace(path, files.read(good.copy), suffix)
             except OSError as error:
                 raise Refused(f"{path} cannot be written: {error.strerror}") from None
-        said = {"path": str(path), "sha256": good.sha256, "good_since": moment(good.wall)}
+        said = {"path": str(path), "sha256": good.sha256, "good_since": good.time}
         return said | {"kept": str(backup) if backup else None}
 
     def put_back(self, broken: Path) -> None:
@@ -149,8 +156,9 @@ class Configuration:
         if digest(data) != sha256:
             return False
         files.require_ours(self._folder)
-        wall = time.time()
-        files.write(self._folder / f"{int(wall):012d}-{sha256}.yaml", data)
+        newest = next((each.milliseconds for each in self.good()), 0)
+        stamp = max(round(time.time() * 1000), newest + 1)  # the newest, also where the clock was set back
+        files.write(self._folder / f"{stamp:015d}-{sha256}.yaml", data)
         for older in self.good()[KEPT_GOOD:]:
             with suppress(OSError):
                 older.copy.unlink()
@@ -165,10 +173,10 @@ class Configuration:
         found = []
         with suppress(OSError):
             for path in sorted(self._folder.glob("*-*.yaml"), reverse=True)[: 4 * KEPT_GOOD]:
-                wall, _, sha256 = path.stem.partition("-")
+                stamp, _, sha256 = path.stem.partition("-")
                 with suppress(OSError, ValueError):
                     if digest(files.read(path)) == sha256:
-                        found.append(Good(path, sha256, float(wall)))
+                        found.append(Good(path, sha256, int(stamp)))
         return found
 
     def _check(self, path: Path, data: bytes) -> str:
@@ -179,7 +187,7 @@ class Configuration:
         try:
             files.write(beside, data, MODE)
             argv = (*GRIDSCHED, "check", "--config", str(beside), *words)
-            ran = self._commands.run(argv, CHECK_SECONDS, dict(self._places.environ))
+            ran = self._commands.run(argv, CHECK_SECONDS)
         except CannotRun as error:
             return f"it could not be checked: {error}. With force it is written unchecked"
         finally:

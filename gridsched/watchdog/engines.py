@@ -67,8 +67,9 @@ class Engine:
 class Engines:
     """Finds and ends the engines of one data directory."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, grace_seconds: float = GRACE_SECONDS) -> None:
         self._places = places
+        self._grace_seconds = grace_seconds
 
     def find(self) -> list[Engine]:
         """All that live, orphans too, by number."""
@@ -89,13 +90,17 @@ class Engines:
             return _told(wanted, dry_run=dry_run) | {"running_models": others}
         before = _told(wanted, dry_run=False)
         unloaded = self._unload(wanted, verdict)
-        return _less(before, end_all(wanted)) | {"by_gateway": unloaded}
+        return _less(before, self._end(wanted)) | {"by_gateway": unloaded}
 
     def kill_all(self, *, dry_run: bool, only_orphans: bool = False) -> dict[str, Any]:
         """End every process of an engine of this data directory, or only those whose gateway is gone."""
         wanted = [engine for engine in self.find() if engine.is_orphan or not only_orphans]
         before = _told(wanted, dry_run=dry_run)
-        return before if dry_run else _less(before, end_all(wanted))
+        return before if dry_run else _less(before, self._end(wanted))
+
+    def _end(self, engines: Iterable[Engine]) -> list[ProcessId]:
+        """End them together; those that still live, because the kernel holds them."""
+        return end([engine.process for engine in engines], self._grace_seconds)
 
     def _unload(self, wanted: Sequence[Engine], verdict: Verdict) -> bool:
         """Ask the gateway first: it drains, and does not take the end for a crash. Whether that has ended them all."""
@@ -137,11 +142,6 @@ class Engines:
             process = _process(child)
             if process is not None and isinstance(child.get("model"), str) and isinstance(child.get("spawn"), str):
                 yield Engine(process, child["model"], child["spawn"], owner, "children.json")
-
-
-def end_all(engines: Iterable[Engine], grace_seconds: float = GRACE_SECONDS) -> list[ProcessId]:
-    """End them together; those that still live, because the kernel holds them."""
-    return end([engine.process for engine in engines], grace_seconds)
 
 
 def boot_id() -> str:

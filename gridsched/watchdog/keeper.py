@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import CONFIGURATION, Configuration, Refused
 from gridsched.watchdog.learner import Learner
 from gridsched.watchdog.places import Places
@@ -82,8 +81,8 @@ class Keeper:
         launch: Launch,
         runs: bool,
         say: Callable[[str], None],
+        units: Units,
         limits: Limits = Limits(),
-        units: Units | None = None,
     ) -> None:
         self._places = places
         self._configuration = configuration
@@ -92,7 +91,7 @@ class Keeper:
         self._runs = runs
         self._say_aloud = say
         self._limits = limits
-        self._units = units or Units(Commands())
+        self._units = units
         self._starter = Starter(places.gateway_log, say if runs else lambda text: None)  # noqa: ARG005 - not ours
         self._child: Started | None = None
         self._story: deque[tuple[float, str]] = deque(maxlen=STORY_LINES)

@@ -25,6 +25,7 @@ from gridsched.watchdog.keeper import Keeper, Limits
 from gridsched.watchdog.places import NoPlace, Places, find_data
 from gridsched.watchdog.starting import Launch
 from gridsched.watchdog.tools import Toolbox
+from gridsched.watchdog.units import Units
 from gridsched.watchdog.watch import Watch, moment
 from gridsched.watchdog.web import HOST, PortTaken, Server
 
@@ -76,12 +77,14 @@ def watch(
 
 
 def _serve(places: Places, token: str, port: int, runs: bool, wedged_seconds: float, serve_words: Sequence[str]) -> int:
-    commands = Commands()
+    commands = Commands(places.environ)
     configuration = Configuration(places, serve_words, commands)
     seen = Watch(places, wedged_seconds)
     limits = Limits(wedged_seconds=wedged_seconds, turn_seconds=min(1.0, wedged_seconds / 10))
     launch = Launch(serve_command(places, serve_words), places.environ, places.cwd)
-    keeper = Keeper(places, configuration, seen, launch=launch, runs=runs, say=say, limits=limits)
+    keeper = Keeper(
+        places, configuration, seen, launch=launch, runs=runs, say=say, limits=limits, units=Units(commands)
+    )
     began = time.time()
 
     def health() -> dict[str, Any]:

@@ -121,9 +121,8 @@ class Watch:
 
     def look(self) -> Verdict:
         """Find out how the gateway is, now. Takes as long as an answer may take, at most."""
-        owner = owner_of(self._places)
-        verdict = self._judge(owner)
         with self._lock:
+            verdict = self._judge(owner_of(self._places))
             if (verdict.state, verdict.half) == (self._last.state, self._last.half) and _same(verdict, self._last):
                 verdict = replace(verdict, since=self._last.since)
             self._last = verdict
@@ -142,6 +141,8 @@ class Watch:
         if beat.age_seconds is not None and beat.age_seconds >= self._wedged_seconds:
             why = f"{owner} lives, but its scheduler has not beaten for {beat.age_seconds:.0f} s{stopped}"
             return Verdict(State.WEDGED, why, owner, beat, "scheduler", None, time.time() - beat.age_seconds)
+        if standing:
+            return Verdict(State.SERVING, f"{owner} does not answer just now{stopped}", owner, beat)
         return self._front(owner, beat)
 
     def _starting(self, owner: Owner, beat: Beat | None, stopped: str) -> Verdict:
@@ -159,7 +160,7 @@ class Watch:
         if not port:
             return Verdict(State.STARTING, f"{owner} does not listen yet", owner, beat)
         try:
-            answer = ask(port, "GET", "/health", ANSWER_SECONDS)
+            answer = ask(port, "GET", "/health", min(ANSWER_SECONDS, self._wedged_seconds))
         except NoAnswer as error:
             now = self._clock()
             self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since

@@ -2,8 +2,9 @@
 
     python fake_gateway.py serve --data-dir D --config F
 
-What it does is told by words in F: `exit 3` (prints why and ends so), `silent` (never beats), `deaf` (listens and never
-answers), `stubborn` (ignores SIGTERM), `unloads` (has the unload route). It beats every 50 ms.
+What it does is told by words in F: `exit 3` (prints why and ends so), `silent` (never beats), `faint` (beats three
+times), `deaf` (listens and never answers), `stubborn` (ignores SIGTERM), `unloads` (has the unload route). It beats
+every 50 ms.
 """
 
 import argparse
@@ -78,12 +79,17 @@ def main() -> int:
     if "deaf" not in words:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print("listening", flush=True)
-    beat(args.data_dir / "run" / "heartbeat", port, ending, silent="silent" in words)
+    beat(
+        args.data_dir / "run" / "heartbeat",
+        port,
+        ending,
+        most=0 if "silent" in words else 3 if "faint" in words else sys.maxsize,
+    )
     print("ended well", flush=True)
     return 0
 
 
-def beat(path: Path, port: int, ending: threading.Event, *, silent: bool) -> None:
+def beat(path: Path, port: int, ending: threading.Event, *, most: int) -> None:
     """Beat until told to end."""
     seq, ticks = 0, start_ticks()
     while not ending.wait(BEAT_SECONDS):
@@ -98,7 +104,7 @@ def beat(path: Path, port: int, ending: threading.Event, *, silent: bool) -> Non
             "port": port,
             "in_flight": 0,
         }
-        if not silent:
+        if seq <= most:
             path.write_text(json.dumps(said).ljust(511) + "\n", encoding="ascii")
 
 

@@ -1,0 +1,163 @@
+"""The configuration: checked before it is written, kept when it has run well, put back when it does not start."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gridsched.watchdog.commands import Commands
+from gridsched.watchdog.configuration import KEPT_BEFORE, KEPT_GOOD, Configuration, Refused, digest
+from gridsched.watchdog.places import Places
+from gridsched.watchdog.watch import Watch
+from tests.watchdog.conftest import Bench
+
+
+@pytest.fixture
+def path(places: Places) -> Path:
+    """The configuration file, which is not there yet."""
+    assert places.config_flag is not None
+    return places.config_flag
+
+
+@pytest.fixture
+def configuration(places: Places) -> Configuration:
+    """Over simulated hardware, so that a check needs no engine."""
+    return Configuration(places, ("--sim", "--port", "0"), Commands(places.environ))
+
+
+GOOD = "# by hand\nserver: {port: 45991}   # ours\n"
+
+
+@pytest.mark.slow
+def test_a_text_is_checked_by_the_gateway_before_it_is_written(configuration: Configuration, path: Path) -> None:
+    """What the check says is what the caller reads, with the file's own name; comments stay as they are."""
+    path.write_text("before", encoding="utf-8")
+    path.chmod(0o640)
+    with pytest.raises(Refused, match=r"gridsched\.yaml:2:3: .*prot") as refused:
+        configuration.set("server:\n  prot: 2\n", None, force=False)
+    assert "to-check" not in str(refused.value)
+    assert path.read_text(encoding="utf-8") == "before"
+    said = configuration.set(GOOD, digest(b"before"), force=False)
+    assert path.read_text(encoding="utf-8") == GOOD
+    assert said["checked"] == "gridsched check finds nothing wrong with it"
+    assert Path(said["backup"]).read_text(encoding="utf-8") == "before"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in path.parent.iterdir() if "to-check" in each.name] == []
+    with pytest.raises(Refused, match="has changed since it was read"):
+        configuration.set(GOOD, digest(b"before"), force=False)
+
+
+@pytest.mark.slow
+def test_where_the_check_itself_is_broken_only_force_writes(places: Places, path: Path) -> None:
+    """Libraries that are broken must not keep anybody from mending the configuration; but it is said."""
+    broken = places.cwd / "broken"
+    broken.mkdir()
+    (broken / "pydantic.py").write_text("raise ImportError('half an upgrade')", encoding="utf-8")
+    before = places.environ.get("PYTHONPATH", "")
+    configuration = Configuration(places, (), Commands({**places.environ, "PYTHONPATH": f"{broken}:{before}"}))
+    with pytest.raises(Refused, match=r"gridsched check itself has failed \(1: ImportError: half an upgrade\)"):
+        configuration.set(GOOD, None, force=False)
+    assert not path.exists()
+    assert configuration.set(GOOD, None, force=True)["forced"] is True
+    assert path.read_text(encoding="utf-8") == GOOD
+
+
+def test_what_is_no_configuration_is_refused_unseen(configuration: Configuration) -> None:
+    """Too large, or text that no file can hold."""
+    with pytest.raises(Refused, match="more than 262144 bytes"):
+        configuration.set("x" * 300_000, None, force=True)
+    with pytest.raises(Refused, match="half a character"):
+        configuration.set("\ud800", None, force=True)
+
+
+def test_a_rollback_takes_the_newest_good_one_that_is_another(configuration: Configuration, path: Path) -> None:
+    """What is there is kept, and rolling back twice goes to and fro between the last two good ones."""
+    with pytest.raises(Refused, match="no other configuration is known"):
+        configuration.roll_back()
+    for text in ("first", "second"):
+        path.write_text(text, encoding="utf-8")
+        assert configuration.keep_good(digest(text.encode()))
+    path.write_text("broken", encoding="utf-8")
+    said = configuration.roll_back(".broken")
+    assert path.read_text(encoding="utf-8") == "second"
+    assert Path(said["kept"]).name == "gridsched.yaml.broken-1"
+    assert Path(said["kept"]).read_text(encoding="utf-8") == "broken"
+    configuration.roll_back()
+    assert path.read_text(encoding="utf-8") == "first"
+    assert configuration.told()["is_known_good"] is True
+    path.unlink()
+    configuration.roll_back()
+    assert path.read_text(encoding="utf-8") == "second", "one that was deleted comes back"
+
+
+def test_a_good_copy_that_was_damaged_is_none(configuration: Configuration, places: Places, path: Path) -> None:
+    """Its hash is its name; so is what somebody puts into the folder by hand."""
+    path.write_text("first", encoding="utf-8")
+    configuration.keep_good(digest(b"first"))
+    copy = configuration.good()[0].copy
+    copy.write_text("secretly other", encoding="utf-8")
+    (places.own / "good" / "x-y.yaml").write_text("?", encoding="utf-8")
+    (places.own / "good" / f"1-{digest(b'')}.yaml").symlink_to("/dev/null")
+    path.write_text("now", encoding="utf-8")
+    assert configuration.good() == []
+    with pytest.raises(Refused):
+        configuration.roll_back()
+
+
+def test_only_what_is_still_there_is_kept_as_good_and_not_for_ever(configuration: Configuration, path: Path) -> None:
+    """A file that was changed while it ran well is not what ran well."""
+    path.write_text("changed", encoding="utf-8")
+    assert not configuration.keep_good(digest(b"what ran"))
+    for number in range(KEPT_GOOD + 3):
+        path.write_text(str(number), encoding="utf-8")
+        configuration.keep_good(digest(str(number).encode()))
+    assert len(configuration.good()) == KEPT_GOOD
+    for number in range(KEPT_BEFORE + 5):
+        configuration.roll_back()
+        assert number >= 0
+    kept = [each.name for each in path.parent.iterdir() if ".before-" in each.name]
+    assert len(kept) == KEPT_BEFORE
+
+
+def test_a_link_to_a_configuration_stays_one(configuration: Configuration, path: Path) -> None:
+    """It may lie in a folder under version control."""
+    real = path.with_name("real.yaml")
+    for text in ("first", "second"):
+        real.write_text(text, encoding="utf-8")
+        if not path.exists():
+            path.symlink_to(real)
+        configuration.keep_good(digest(text.encode()))
+    configuration.roll_back()
+    assert path.is_symlink()
+    assert real.read_text(encoding="utf-8") == "first"
+
+
+def test_a_configuration_that_cannot_be_read_or_written_is_said(configuration: Configuration, path: Path) -> None:
+    """A folder, a pipe, a huge file in its place: a sentence, and no waiting."""
+    os.mkfifo(path)
+    with pytest.raises(Refused, match="no regular file"):
+        configuration.told()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(Refused, match="cannot be read"):
+        configuration.told()
+    assert configuration.fingerprint() == ""
+    path.rmdir()
+    assert "the gateway cannot start" in configuration.told()["note"]
+
+
+def test_of_a_gateway_that_was_there_before_us_only_an_untouched_file_is_good(places: Places, path: Path) -> None:
+    """What it has read is known if the file is older than the process."""
+    bench = Bench(places, runs=False)
+    learner = bench.keeper._learner
+    watch = Watch(places, 30.0)
+    verdict = watch.look()
+    path.write_text("x", encoding="utf-8")
+    assert learner._read_at_start(verdict, digest(b"x")) == "", "nobody runs"
+    learner.starts(digest(b"x"))
+    assert learner._read_at_start(verdict, digest(b"x")) == digest(b"x"), "it was started with it"
+    assert learner._read_at_start(verdict, digest(b"y")) == "", "it was changed meanwhile"
+    touched = bench.configuration.touched_seconds_ago()
+    assert touched is not None
+    assert touched < time.monotonic()

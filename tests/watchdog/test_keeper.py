@@ -1,0 +1,245 @@
+"""`--run`: what becomes of a gateway, however it ends or stands."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridsched.watchdog.configuration import digest
+from gridsched.watchdog.places import Places
+from gridsched.watchdog.watch import State
+from tests.watchdog.conftest import QUICK, Bench, gateway_command, until
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+def test_a_gateway_is_started_and_its_end_of_its_own_will_is_ours(bench: Bench) -> None:
+    """Exit code 0 is somebody's wish: the watchdog ends too."""
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    os.kill(bench.pid(), signal.SIGTERM)
+    assert bench.turn_until(lambda: bench.has_said("so does its watchdog")) == [0]
+    assert bench.has_said("ended well"), "what the gateway prints is passed on"
+
+
+def test_a_gateway_that_asks_for_a_restart_gets_it_at_once(bench: Bench) -> None:
+    """Exit code 75."""
+    bench.configure("exit 75")
+    bench.turn_until(lambda: bench.has_said("asks to be started again"))
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    assert not bench.has_said("started again in"), "without a pause"
+
+
+def test_crashes_are_answered_with_ever_longer_pauses(bench: Bench) -> None:
+    """One second, two, … a minute; here a tenth and up."""
+    bench.configure("exit 1")
+    bench.turn_until(lambda: bench.has_said("started again in 0.4 s"))
+    pauses = [sentence.rpartition(" in ")[2] for sentence in bench.said if "started again in" in sentence]
+    assert pauses[:3] == ["0.1 s", "0.2 s", "0.4 s"]
+
+
+def test_a_killed_gateway_comes_back(bench: Bench) -> None:
+    """Kill -9 is a crash like any other."""
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    os.kill(before, signal.SIGKILL)
+    bench.turn_until(lambda: bench.serves() and bench.pid() != before)
+    assert bench.has_said("killed by SIGKILL")
+
+
+def test_a_taken_port_is_waited_out_until_something_changes(bench: Bench) -> None:
+    """Exit code 3: trying again would only print the same; the watchdog stays to be asked."""
+    bench.configure("exit 3")
+    bench.turn_until(lambda: bench.has_said("exit code 3"))
+    for _ in range(20):
+        assert bench.keeper.turn() is None
+    assert sum("started the gateway" in sentence for sentence in bench.said) == 1
+    assert "waiting" in str(bench.keeper.told()["waits"])
+    bench.configure("")
+    bench.turn_until(bench.serves)
+
+
+def test_a_broken_configuration_is_rolled_back_to_the_one_that_ran_well(bench: Bench) -> None:
+    """The gateway ends with 2 after a change: the last good file is back, the broken one is kept, and it is said."""
+    bench.configure("well")
+    bench.turn_until(lambda: bench.has_said("kept as the last good one"))
+    bench.configure("exit 2")
+    os.kill(bench.pid(), signal.SIGKILL)
+    bench.turn_until(lambda: bench.has_said("ROLLED BACK"))
+    bench.turn_until(bench.serves)
+    path = bench.places.config_flag
+    assert path is not None
+    assert path.read_text(encoding="utf-8") == "well"
+    assert path.with_name("gridsched.yaml.broken-1").read_text(encoding="utf-8") == "exit 2"
+    assert bench.has_said("told to end so"), "the gateway's own words are in the alarm"
+
+
+def test_a_person_s_file_stays_where_the_last_good_one_does_not_help(bench: Bench) -> None:
+    """It was not the configuration: what was rolled back is undone, and nothing goes round in circles."""
+    bench.configure("well")
+    bench.turn_until(lambda: bench.has_said("kept as the last good one"))
+    good = bench.configuration.good()[0].copy
+    os.kill(bench.pid(), signal.SIGKILL)
+    broken = "exit 2 # good no more"
+    renamed = good.with_name(f"{good.stem.partition('-')[0]}-{digest(broken.encode())}.yaml")
+    good.unlink()
+    renamed.write_text(broken, encoding="utf-8")
+    bench.configure("exit 2")
+    bench.turn_until(lambda: bench.has_said("does not start either"))
+    assert bench.places.config_flag is not None
+    assert bench.places.config_flag.read_text(encoding="utf-8") == "exit 2"
+    for _ in range(10):
+        bench.keeper.turn()
+    assert sum("ROLLED BACK" in sentence for sentence in bench.said) == 1
+
+
+def test_a_gateway_that_stands_is_noticed_and_restarted(bench: Bench) -> None:
+    """SIGSTOP: it lives, holds its lock and its port, and does nothing."""
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    os.kill(before, signal.SIGSTOP)
+    bench.turn_until(lambda: bench.has_said("IS WEDGED"))
+    assert bench.has_said("stopped by a signal")
+    bench.turn_until(bench.serves)
+    assert bench.pid() != before
+
+
+def test_a_gateway_that_stands_and_ignores_sigterm_is_killed(bench: Bench) -> None:
+    """SIGCONT and SIGTERM, then SIGKILL after the grace."""
+    bench.configure("stubborn")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    os.kill(before, signal.SIGSTOP)
+    bench.configure("")
+    bench.turn_until(lambda: bench.serves() and bench.pid() != before)
+    assert bench.has_said("IS WEDGED")
+
+
+def test_a_gateway_whose_front_stands_is_said_to_and_restarted(places: Places) -> None:
+    """It beats and does not answer."""
+    bench = Bench(places, limits=replace(QUICK, wedged_seconds=0.3))
+    bench.watch.look()
+    bench.configure("deaf")
+    bench.turn_until(lambda: bench.watch.last().half == "front", 15.0)
+    assert "though its scheduler beats" in bench.watch.last().sentence
+    bench.configure("")
+    bench.turn_until(bench.serves, 15.0)
+    assert bench.has_said("IS WEDGED")
+    bench.close()
+
+
+def test_a_gateway_that_always_stands_is_not_restarted_for_ever(places: Places) -> None:
+    """Three times in ten minutes; then it is said, and left to whoever is asked."""
+    bench = Bench(places, limits=replace(QUICK, restarts=1))
+    bench.configure("")
+    for _ in range(2):
+        bench.turn_until(bench.serves)
+        os.kill(bench.pid(), signal.SIGSTOP)
+        bench.turn_until(lambda: bench.watch.last().state is State.WEDGED)
+        if not bench.has_said("IS WEDGED"):
+            bench.turn_until(lambda: bench.has_said("IS WEDGED"))
+    bench.turn_until(lambda: bench.has_said("not restarted again"))
+    assert sum("IS WEDGED" in sentence for sentence in bench.said) == 1
+    bench.close()
+
+
+def test_somebody_else_s_gateway_is_waited_for(bench: Bench, stranger: Start) -> None:
+    """There is one gateway a data directory: ours starts when theirs has ended, and theirs is left alone."""
+    theirs = stranger("")
+    bench.turn_until(lambda: bench.has_said("owns the data directory already"))
+    assert theirs.poll() is None
+    theirs.terminate()
+    theirs.wait()
+    bench.turn_until(lambda: bench.has_said("started the gateway") and bench.serves())
+    assert bench.pid() != theirs.pid
+
+
+def ask_in_threads(bench: Bench, count: int) -> list[dict[str, Any]]:
+    """Several ask for a restart at once, while this thread turns the keeper."""
+    outcomes: list[dict[str, Any]] = []
+    askers = [
+        threading.Thread(target=lambda: outcomes.append(bench.tools.call("restart_server", {"drain_seconds": 1})))
+        for _ in range(count)
+    ]
+    for asker in askers:
+        asker.start()
+    bench.turn_until(lambda: len(outcomes) == count)
+    for asker in askers:
+        asker.join()
+    return outcomes
+
+
+def test_a_restart_that_two_ask_for_at_once_is_one(bench: Bench) -> None:
+    """Both get the same outcome."""
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    outcomes = ask_in_threads(bench, 2)
+    assert all(outcome["restarted"] for outcome in outcomes)
+    assert sum("started the gateway" in sentence for sentence in bench.said) == 2
+    assert sorted(outcome["joined_another_request"] for outcome in outcomes) in ([False, True], [False, False])
+    assert outcomes[0]["ended"][0] == {"pid": before, "still_alive": False, "how": "exit code 0"}
+    assert outcomes[0]["gateway"]["pid"] == bench.pid() != before
+
+
+def test_a_restart_that_fails_says_what_the_gateway_said(bench: Bench) -> None:
+    """The exit code and its last words."""
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    bench.configure("exit 2")
+    outcome = ask_in_threads(bench, 1)[0]
+    assert outcome["restarted"] is False
+    assert "exit code 2" in outcome["why"]
+    assert "told to end so" in outcome["last_words"]
+
+
+def test_without_run_nothing_is_started_and_a_restart_keeps_how_it_was_started(places: Places, stranger: Start) -> None:
+    """The owner is ended, one that stands too, and started with its own command line and environment, on its own."""
+    bench = Bench(places, runs=False)
+    for _ in range(5):
+        bench.keeper.turn()
+    assert bench.said == []
+    theirs = stranger("")
+    os.kill(theirs.pid, signal.SIGSTOP)
+    outcome = ask_in_threads(bench, 1)[0]
+    assert outcome["restarted"] is True
+    assert theirs.wait(5) == 0, "it was continued and heard SIGTERM"
+    pid = bench.pid()
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+    assert tuple(words) == gateway_command(places)
+    assert os.getsid(pid) == pid, "it does not go with the watchdog's terminal"
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: bench.keeper.turn() is None and bench.has_said("has ended"))
+
+
+def test_a_unit_of_the_service_manager_is_restarted_by_it(places: Places, stranger: Start) -> None:
+    """The service manager stays the gateway's parent."""
+    bench = Bench(places, runs=False, limits=replace(QUICK, settle_seconds=0.1))
+    theirs = stranger("")
+    log = places.cwd / "asked"
+    systemctl = places.cwd / "bin" / "systemctl"
+    show = f"LoadState=loaded\\nActiveState=active\\nUnitFileState=enabled\\nMainPID={theirs.pid}\\n"
+    systemctl.write_text(
+        f'#!/bin/sh\necho "$*" >> {log}\ncase "$2" in show) printf "{show}";; esac\n', encoding="utf-8"
+    )
+    systemctl.chmod(0o755)
+    bench.keeper.turn()
+    outcome = {}
+    asker = threading.Thread(target=lambda: outcome.update(bench.tools.call("restart_server", {"drain_seconds": 1})))
+    asker.start()
+    bench.turn_until(lambda: outcome)
+    asker.join()
+    assert "--user restart gridsched.service" in log.read_text(encoding="utf-8")
+    assert outcome["by"] == "systemd unit gridsched.service"
+    assert theirs.wait(5) == 0

@@ -1,0 +1,205 @@
+"""`gridsched watchdog` as a process: with the real gateway on simulated hardware, and when everything is broken."""
+
+import os
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gridsched.watchdog.places import Places
+from gridsched.watchdog.processes import identify
+from gridsched.watchdog.program import prepare
+from gridsched.watchdog.watch import owner_of, read_beat
+from tests.support.gateway import clean_environment, free_port
+from tests.watchdog.conftest import until
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+LONG_SECONDS = 60.0
+"""For a start on a busy machine."""
+
+
+@dataclass
+class Dog:
+    """A watchdog that was started by a test."""
+
+    process: subprocess.Popen[str]
+    places: Places
+    printed: Path
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.printed.read_text(encoding="utf-8")
+
+    def port(self) -> int:
+        """Its own."""
+        until(lambda: re.search(r":(\d+)/mcp", self.text()) or self.process.poll() is not None, LONG_SECONDS)
+        found = re.search(r":(\d+)/mcp", self.text())
+        assert found, self.text()
+        return int(found[1])
+
+    def call(self, tool: str, **given: object) -> dict[str, Any]:
+        """Use a tool."""
+        port = self.port()
+        token = self.places.token.read_text(encoding="ascii").strip()
+        params = {"name": tool, "arguments": given}
+        answer = httpx.post(
+            f"http://127.0.0.1:{port}/mcp",
+            json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=False,
+            timeout=LONG_SECONDS,
+        )
+        result: dict[str, Any] = answer.json()["result"]
+        return result.get("structuredContent") or {"refused": result["content"][0]["text"]}
+
+    def pid(self) -> int:
+        """The gateway's."""
+        owner = owner_of(self.places)
+        return owner.process.pid if owner and owner.process else 0
+
+    def serves(self) -> bool:
+        """Whether the gateway of now has beaten."""
+        beat = read_beat(self.places.heartbeat, lambda: 0.0)
+        return beat is not None and beat.seq > 0 and beat.process.pid == self.pid()
+
+
+@contextmanager
+def dog(folder: Path, *words: str, path: str = str(ROOT), options: str = "-P") -> Iterator[Dog]:
+    """`gridsched watchdog` with these words; it and its gateway are gone afterwards."""
+    places = Places(folder / "data", None, {}, folder)
+    printed = folder / f"watchdog-{len(list(folder.iterdir()))}.out"
+    with printed.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [sys.executable, options, "-m", "gridsched", "watchdog", "--data-dir", str(folder / "data"), *words],
+            env=clean_environment() | {"HOME": str(folder), "PYTHONPATH": path},
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    made = Dog(process, places, printed)
+    try:
+        yield made
+    finally:
+        pid = made.pid()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if pid:
+            os.kill(pid, signal.SIGCONT)
+            wait_end(pid)
+
+
+def wait_end(pid: int, seconds: float = LONG_SECONDS) -> None:
+    """Wait for the end of a process that may be nobody's child."""
+    if identify(pid) is None:
+        return
+    handle = os.pidfd_open(pid)
+    ended = select.select([handle], [], [], seconds)[0]
+    os.close(handle)
+    assert ended, f"process {pid} is still there"
+
+
+def test_a_stopped_gateway_is_noticed_and_replaced_and_goes_when_its_watchdog_does(tmp_path: Path) -> None:
+    """SIGSTOP on a real gateway: wedged, ended, started again. A watchdog that is killed takes it along."""
+    with dog(tmp_path, "--port", "0", "--run", "--wedged-after", "2", "--", "--sim", "--port", "0") as made:
+        until(made.serves, LONG_SECONDS)
+        first = made.pid()
+        until(lambda: made.call("health")["gateway"]["answering"], LONG_SECONDS)
+        health = made.call("health")
+        assert health["gateway"]["state"] == "serving"
+        assert health["gateway"]["health"]["can_serve"] is True
+        assert health["gateway"]["pid"] == first
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: made.pid() not in (0, first) and made.serves(), LONG_SECONDS)
+        assert "IS WEDGED" in made.text()
+        assert "stopped by a signal" in made.text()
+        second = made.pid()
+        restarted = made.call("restart_server", drain_seconds=5)
+        assert restarted["restarted"] is True
+        assert restarted["ended"] == [{"pid": second, "still_alive": False, "how": "exit code 0"}]
+        third = restarted["gateway"]["pid"]
+        assert "listening" in "".join(made.call("tail_logs", model="gateway")["lines"])
+        made.process.kill()
+        wait_end(third)
+
+
+def test_sigterm_ends_both_and_the_gateway_drains(tmp_path: Path) -> None:
+    """One signal to the watchdog is one to the gateway; both end with 0, and nothing is left."""
+    with dog(tmp_path, "--port", "0", "--run", "--", "--sim", "--port", "0") as made:
+        until(made.serves, LONG_SECONDS)
+        gateway = made.pid()
+        mode = stat.S_IMODE(made.places.token.stat().st_mode)
+        assert mode == 0o600
+        made.process.terminate()
+        assert made.process.wait(LONG_SECONDS) == 0
+        assert identify(gateway) is None
+        assert "Traceback" not in made.text()
+
+
+def test_where_every_library_is_broken_the_watchdog_still_says_so(tmp_path: Path) -> None:
+    """The gateway crashes at an import, the watchdog has not a single package, and says with which words it did."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "trio.py").write_text("raise ImportError('half an upgrade')", encoding="utf-8")
+    with dog(tmp_path, "--port", "0", "--run", "--", "--sim", path=f"{broken}:{ROOT}", options="-S") as made:
+        until(lambda: made.call("health")["watchdog"]["last_exit"], LONG_SECONDS)
+        health = made.call("health")
+        assert health["gateway"]["state"] == "not_running"
+        assert "ImportError: half an upgrade" in health["watchdog"]["last_exit"]["last_words"]
+        assert made.process.poll() is None
+
+
+def test_a_second_watchdog_and_a_taken_port_end_with_their_codes(tmp_path: Path) -> None:
+    """3 names who has the port, 4 the other watchdog; 2 is for the command line."""
+    port = free_port()
+    with dog(tmp_path, "--port", str(port)) as made:
+        made.port()
+        with dog(tmp_path, "--port", "0") as second:
+            assert second.process.wait(LONG_SECONDS) == 4
+            assert f"another watchdog (process {made.process.pid})" in second.text()
+        other = tmp_path / "other"
+        other.mkdir()
+        with dog(other, "--port", str(port)) as third:
+            assert third.process.wait(LONG_SECONDS) == 3
+            assert f"port {port} is taken by process {made.process.pid}" in third.text()
+        with dog(other, "--port", "0", "--", "--config", "x") as fourth:
+            assert fourth.process.wait(LONG_SECONDS) == 2
+            assert "name it before the --" in fourth.text()
+        answer = httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
+        assert answer.json()["gateway"]["state"] == "not_running"
+        assert made.places.token.read_text(encoding="ascii").strip() not in answer.text + made.text()
+        made.process.send_signal(signal.SIGINT)
+        assert made.process.wait(LONG_SECONDS) == 0
+
+
+def test_a_credential_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
+    """Too open, too short, damaged, a link: a new one of its own; one that is right stays."""
+    places = Places(tmp_path / "data", None, {}, tmp_path)
+    first = prepare(places)
+    assert prepare(places) == first
+    assert len(first) >= 43
+    places.token.chmod(0o644)
+    second = prepare(places)
+    assert second != first
+    for said in ("", "short", "\xff" * 50, f"{'x' * 40} {'y' * 40}"):
+        places.token.write_text(said, encoding="latin-1")
+        assert prepare(places) not in (first, second, said)
+    victim = tmp_path / "victim"
+    victim.write_text("a" * 50, encoding="ascii")
+    places.token.unlink()
+    places.token.symlink_to(victim)
+    assert prepare(places) != "a" * 50
+    assert victim.read_text(encoding="ascii") == "a" * 50

@@ -1,0 +1,143 @@
+"""The verdict: not running, starting, serving, wedged, and which half stands; whatever the files hold."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gridsched.watchdog.places import Places
+from gridsched.watchdog.processes import ProcessId, alive, identify, send
+from gridsched.watchdog.watch import State, Watch, owner_of, read_beat
+from tests.watchdog.conftest import until
+
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def held(places: Places) -> Iterator[int]:
+    """The lock, held by this process as by a gateway of another version: no heartbeat, no port."""
+    descriptor = os.open(places.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_nobody_runs_where_nobody_holds_the_lock(places: Places) -> None:
+    """A file that is left over says nothing."""
+    assert Watch(places, 30.0).look().state is State.NOT_RUNNING
+    places.lock.write_text(json.dumps({"pid": os.getpid(), "port": 1234}), encoding="utf-8")
+    assert Watch(places, 30.0).look().state is State.NOT_RUNNING
+
+
+def test_a_gateway_that_beats_and_answers_serves(places: Places, stranger: Start) -> None:
+    """Who, where, since when; and what it says of itself."""
+    process = stranger("")
+    watch = Watch(places, 30.0)
+    until(lambda: watch.look().healthy and watch.last().beat)
+    said = watch.last().told()
+    assert (said["state"], said["answering"], said["pid"]) == ("serving", True, process.pid)
+    assert said["health"]["can_serve"] is True
+    assert said["heartbeat"]["age_seconds"] < 5
+    since = watch.last().since
+    assert watch.look().since == since, "the same state goes on"
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_stands_is_told_from_a_front_that_stands(places: Places, stranger: Start) -> None:
+    """No heartbeat, though it answers; then none of both, because it was stopped by a signal."""
+    process = stranger("faint")
+    watch = Watch(places, 0.3)
+    until(lambda: watch.look().state is State.WEDGED)
+    verdict = watch.last()
+    assert verdict.half == "scheduler"
+    assert "has not beaten" in verdict.sentence
+    assert time.time() - verdict.since >= 0.3, "since the last beat"
+    os.kill(process.pid, signal.SIGSTOP)
+    until(lambda: "stopped by a signal" in watch.look().sentence)
+    assert watch.last().told()["stands"] == "scheduler"
+
+
+def test_a_gateway_that_says_no_port_yet_is_starting(places: Places, held: int) -> None:
+    """Also where the lock's file is empty, because its owner is in the middle of saying so."""
+    watch = Watch(places, 30.0)
+    for said in (b"", b'{"pid": 1', b'{"pid": -5, "port": 0}', b"[]", b"\xff" * 300, b'{"pid": 99999999999999999999}'):
+        os.ftruncate(held, 0)
+        os.pwrite(held, said, 0)
+        assert watch.look().state is State.STARTING
+    assert owner_of(places) is not None
+
+
+def test_the_owner_is_found_by_its_lock_whatever_the_file_says(places: Places, stranger: Start) -> None:
+    """Another process's number in the file makes nobody else the owner: that one would be signalled."""
+    process = stranger("")
+    places.lock.write_text(json.dumps({"pid": os.getppid(), "port": 1}), encoding="utf-8")
+    owner = owner_of(places)
+    assert owner is not None
+    assert owner.process == identify(process.pid)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "{",
+        "[]",
+        '{"pid": 1, "start_ticks": 1}',
+        '{"pid": 12, "start_ticks": "x"}',
+        '{"pid": true, "start_ticks": 3}',
+    ],
+)
+def test_a_damaged_heartbeat_is_none(tmp_path: Path, said: str) -> None:
+    """Nothing is known by it, and nothing ends."""
+    (tmp_path / "heartbeat").write_text(said, encoding="utf-8")
+    assert read_beat(tmp_path / "heartbeat", time.monotonic) is None
+
+
+def test_a_heartbeat_is_read_as_far_as_it_makes_sense(tmp_path: Path) -> None:
+    """Strange values are left out; a pipe, a link and a huge file are no heartbeat, and are not waited for."""
+    path = tmp_path / "heartbeat"
+    said = {"pid": 12, "start_ticks": 3, "seq": -4, "phase": ["x"] * 50, "port": "x", "monotonic": None, "wall": 1e300}
+    path.write_text(json.dumps(said), encoding="utf-8")
+    beat = read_beat(path, time.monotonic)
+    assert beat is not None
+    assert (beat.seq, beat.port, beat.age_seconds) == (0, 0, None)
+    path.unlink()
+    os.mkfifo(path)
+    assert read_beat(path, time.monotonic) is None
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert read_beat(path, time.monotonic) is None
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(10**9)
+    assert read_beat(path, time.monotonic) is None
+
+
+def test_a_clock_that_is_set_makes_nothing_wedged(tmp_path: Path) -> None:
+    """The age of a beat is told by the clock that nobody sets."""
+    path = tmp_path / "heartbeat"
+    said = {"pid": 12, "start_ticks": 3, "seq": 4, "wall": 1.0, "monotonic": 100.0}
+    path.write_text(json.dumps(said), encoding="utf-8")
+    beat = read_beat(path, lambda: 101.5)
+    assert beat is not None
+    assert beat.age_seconds == 1.5
+
+
+def test_P4_no_signal_reaches_whoever_has_the_number_now() -> None:
+    """A process with another start time is another one."""
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        real = identify(process.pid)
+        assert real is not None
+        earlier = ProcessId(real.pid, real.start_ticks - 1)
+        assert not send(earlier, signal.SIGKILL)
+        assert not send(ProcessId(1, 0), signal.SIGTERM)
+        assert not alive(earlier)
+        assert alive(real)
+        assert send(real, signal.SIGKILL)
