@@ -28,6 +28,7 @@ from gridsched.devices.choice import Usable, Wanted, all_of
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.processes import HostHeld
+from gridsched.devices.procfs import memory_pressure
 from gridsched.engine.argv import refused_flags
 from gridsched.engine.builds import BuildError, Builds
 from gridsched.engine.cards import advice, match, unmeasured
@@ -212,8 +213,8 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         startup_timeout_seconds=settings.engine.startup_timeout_seconds,
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
-    upstream = SocketUpstream(engine.endpoint)
-    parts = Parts(catalog, engine, upstream, found.monitor, store, SystemClock(), found.host, HostHeld())
+    upstream, clock = SocketUpstream(engine.endpoint), SystemClock()
+    parts = Parts(catalog, engine, upstream, found.monitor, store, clock, found.host, HostHeld(), memory_pressure)
     return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir), data_dir.path)
 
 
@@ -385,7 +386,7 @@ def serve(
         recorder=recorder,
         beat=beat,
     )
-    metrics.watch(runtime.snapshot, parts.catalog)
+    metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
     front = Front(listener, figures_of(settings), metrics, authority)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:

@@ -96,10 +96,20 @@ HeldOnHost = Callable[[Mapping[InstanceId, int]], Awaitable[Mapping[InstanceId, 
 anonymous pages and what is swapped out (M11). One that cannot be read is missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPressure:
+    """Shares (0 to 1) of the last ten seconds in which some, or all, of the work waited for memory."""
+
+    some: float
+    full: float
+
+
 class HostMemory(Protocol):
     """Host memory beside cards: what launches take there is held against its size and never reserved."""
 
-    spec: DeviceSpec
+    @property
+    def spec(self) -> DeviceSpec:
+        """Its size now, and how much of that is never planned. A machine may be given more, a control group less."""
 
     def available_bytes(self) -> int | None:
         """What new work could take now; None where that cannot be read. Never waits."""

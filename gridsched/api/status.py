@@ -6,6 +6,7 @@ from gridsched.api.jobs import waiting
 from gridsched.api.seat import House
 from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, InstanceView
+from gridsched.ports import MemoryPressure
 from gridsched.runtime.decisions import rfc3339
 
 
@@ -16,6 +17,7 @@ def status(house: House) -> dict[str, object]:
     return {
         "draining": now.draining,
         "devices": [_device(view) | availability(view, wall_seconds - now.at) for view in now.devices],
+        "host": {"memory_pressure": _pressure(house.runtime.parts.pressure())},
         "instances": [_instance(view, now.at) for view in now.instances],
         "queues": {
             job_class.label: {
@@ -30,6 +32,10 @@ def status(house: House) -> dict[str, object]:
             for name, (retry_at, why) in now.failed.items()
         },
     }
+
+
+def _pressure(told: MemoryPressure | None) -> Mapping[str, float] | None:
+    return None if told is None else {"some": told.some, "full": told.full}
 
 
 def availability(view: DeviceView, wall_less_steady_seconds: float) -> dict[str, object]:

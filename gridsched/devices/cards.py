@@ -17,7 +17,8 @@ import trio
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.devices.difference import Difference, Seen
-from gridsched.devices.procfs import CGROUP, PROC, MemoryUnreadable, available_bytes, process_trees
+from gridsched.devices.groups import CGROUP
+from gridsched.devices.procfs import PROC, MemoryUnreadable, available_bytes, process_trees
 from gridsched.ports import DeviceInfo
 
 CALL_SECONDS = 4.0
@@ -80,6 +81,7 @@ class CardMonitor:
         self._cgroup = cgroup
         self._turn = trio.Lock()
         self._limiter = trio.CapacityLimiter(1)  # has no token while a call that was given up still hangs
+        self._called_at = 0.0
         self._retry_at = 0.0
         self._retry_seconds = RETRY_FIRST_SECONDS
         self._silent: Mapping[DeviceName, str] = {}
@@ -123,13 +125,14 @@ class CardMonitor:
         """Ask those cards that answered last time, and the lost ones when it is time. A call that hangs is left to
         itself, and nothing is asked until it has returned."""
         hanging = _Looked(silent={info.spec.name: HANGS for info in self._infos})
-        if self._limiter.available_tokens == 0:
-            return hanging
+        if self._limiter.available_tokens == 0:  # somebody waited for it no longer, or it was given up
+            return hanging if now - self._called_at >= CALL_SECONDS else _Looked(silent=self._silent)
         again = bool(self._silent) and now >= self._retry_at
         asked = tuple(info for info in self._infos if again or info.spec.name not in self._silent)
         if not asked:
             return _Looked(silent=self._silent)
         work = partial(self._look_now, asked, dict(self._pids), reopen=again)
+        self._called_at = now
         with trio.move_on_after(CALL_SECONDS):
             looked = await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
             missing = {name: why for name, why in self._silent.items() if name not in {i.spec.name for i in asked}}
@@ -152,11 +155,14 @@ class CardMonitor:
             except Silent as error:
                 silent[info.spec.name] = str(error)
         living = (one for one, pids in families.items() if any((self._proc / str(pid)).exists() for pid in pids))
+        shared = any(glimpse.used_bytes is None for glimpse in glimpses.values())
+        return _Looked(glimpses, silent, families, frozenset(living), self._available_bytes() if shared else None)
+
+    def _available_bytes(self) -> int | None:
         try:
-            available = available_bytes(self._proc, self._cgroup)
+            return available_bytes(self._proc, self._cgroup)
         except MemoryUnreadable:
-            available = None
-        return _Looked(glimpses, silent, families, frozenset(living), available)
+            return None
 
     def _note(self, silent: Mapping[DeviceName, str], now: float) -> None:
         """One line when a card goes silent and one when it is back, never one for each poll."""

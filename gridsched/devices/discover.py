@@ -9,8 +9,9 @@ from pathlib import Path
 from gridsched.devices import amd, nvml
 from gridsched.devices.cards import CardMonitor
 from gridsched.devices.choice import Usable, Wanted, all_of, choose
+from gridsched.devices.groups import CGROUP
 from gridsched.devices.host import HostBesideCards, HostMonitor, default_budget_bytes
-from gridsched.devices.procfs import CGROUP, PROC, MemoryUnreadable
+from gridsched.devices.procfs import PROC, MemoryUnreadable
 from gridsched.devices.together import Together
 from gridsched.ports import DeviceMonitor, HostMemory
 

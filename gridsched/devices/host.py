@@ -10,6 +10,7 @@ budget we have not used, programs outside cost us nothing.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,9 @@ import trio
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceSpec
+from gridsched.devices.groups import CGROUP
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.procfs import (
-    CGROUP,
     PROC,
     MemoryUnreadable,
     available_bytes,
@@ -45,10 +46,17 @@ class HostBesideCards:
     """A `ports.HostMemory`: the machine's memory, or what a control group allows of it. Raises MemoryUnreadable."""
 
     def __init__(self, headroom: Headroom, proc: Path = PROC, cgroup: Path = CGROUP) -> None:
-        size_bytes = total_bytes(proc, cgroup)
-        self.spec = DeviceSpec(HOST, size_bytes, headroom.of(size_bytes))
+        self._headroom = headroom
         self._proc = proc
         self._cgroup = cgroup
+        self._size_bytes = total_bytes(proc, cgroup)
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """Its size now; the last one that was read, where it cannot be read any more."""
+        with suppress(MemoryUnreadable):
+            self._size_bytes = total_bytes(self._proc, self._cgroup)
+        return DeviceSpec(HOST, self._size_bytes, self._headroom.of(self._size_bytes))
 
     def available_bytes(self) -> int | None:
         """What new work could take now; None where it cannot be read. Three small files: it needs no thread."""

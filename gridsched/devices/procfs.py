@@ -1,4 +1,4 @@
-"""What Linux says about memory and processes under /proc and in the control group.
+"""What Linux says about memory and processes under /proc.
 
 Owns the reading of those files: numbers out, no policy. Must never signal a process, and never decides what a
 figure means for planning. Every function takes the root it reads, so that a test can lay one out in a folder.
@@ -9,8 +9,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridsched.devices import groups
+from gridsched.devices.groups import CGROUP
+from gridsched.ports import MemoryPressure
+
 PROC = Path("/proc")
-CGROUP = Path("/sys/fs/cgroup")
 
 
 class MemoryUnreadable(Exception):
@@ -33,7 +36,7 @@ def available_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
 
     Raises MemoryUnreadable where there is no /proc/meminfo (another system than Linux).
     """
-    return min([_meminfo_bytes(proc, "MemAvailable"), *_group_room_bytes(proc, cgroup)])
+    return min([_meminfo_bytes(proc, "MemAvailable"), *groups.room_bytes(proc, cgroup)])
 
 
 def total_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
@@ -41,7 +44,29 @@ def total_bytes(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
 
     Raises MemoryUnreadable as `available_bytes` does.
     """
-    return min([_meminfo_bytes(proc, "MemTotal"), *(limit for _, limit in _limited_groups(proc, cgroup))])
+    return min([_meminfo_bytes(proc, "MemTotal"), *groups.limits_bytes(proc, cgroup)])
+
+
+def memory_pressure(proc: Path = PROC, cgroup: Path = CGROUP) -> MemoryPressure | None:
+    """How much of the last ten seconds was lost in waiting for memory, in the whole machine or in our control group,
+    whichever is worse. None where the kernel does not tell."""
+    files = [proc / "pressure" / "memory", *groups.pressure_files(proc, cgroup)]
+    found = [pressure for path in files if (pressure := _pressure_in(path)) is not None]
+    if not found:
+        return None
+    return MemoryPressure(max(each.some for each in found), max(each.full for each in found))
+
+
+def _pressure_in(path: Path) -> MemoryPressure | None:
+    """A file's lines are `some avg10=1.23 avg60=… avg300=… total=…` and the same for `full`, in per cent."""
+    shares = {}
+    try:
+        for line in path.read_text(errors="replace").splitlines():
+            kind, first = line.split()[:2]
+            shares[kind] = float(first.removeprefix("avg10=")) / 100
+        return MemoryPressure(shares["some"], shares["full"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _meminfo_bytes(proc: Path, name: str) -> int:
@@ -55,12 +80,48 @@ def _meminfo_bytes(proc: Path, name: str) -> int:
 
 
 def process_trees(pids: Collection[int], proc: Path = PROC) -> Mapping[int, frozenset[int]]:
-    """Each pid with all its descendants: an engine behind a wrapper script is a grandchild. One pass over /proc."""
+    """Each pid with all its descendants, as /proc names them: an engine behind a wrapper script is a grandchild. One
+    pass over /proc."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     if pids:
         for pid, parent in _parents(proc):
             children[parent].append(pid)
-    return {pid: frozenset(_descend(pid, children)) for pid in pids}
+    names = _names_in(proc, pids)
+    return {pid: frozenset(_descend(names[pid], children)) if pid in names else frozenset() for pid in pids}
+
+
+def _names_in(proc: Path, pids: Collection[int]) -> Mapping[int, int]:
+    """What /proc calls these processes: the same, where it is of our own pid namespace, as it nearly always is.
+
+    In a container that sees its host's /proc, a process has a number in each namespace from there down to its own: the
+    last one is what we know it by, if it is in the namespace that we are in (D4).
+    """
+    depth = len(_namespaced(proc / "self"))
+    home = _namespace(proc / "self")
+    if not pids or depth < 2 or home is None:  # noqa: PLR2004 - one number: no namespace lies between
+        return {pid: pid for pid in pids}
+    names = {}
+    for folder in proc.glob("[0-9]*"):
+        numbers = _namespaced(folder)
+        if len(numbers) == depth and numbers[-1] in pids and _namespace(folder) == home:
+            names[numbers[-1]] = int(folder.name)
+    return names
+
+
+def _namespaced(folder: Path) -> tuple[int, ...]:
+    """A process's numbers, from the namespace of /proc down to its own; none where that cannot be read."""
+    try:
+        lines = (folder / "status").read_text(errors="replace").splitlines()
+        return next((tuple(map(int, line.split()[1:])) for line in lines if line.startswith("NSpid:")), ())
+    except (OSError, ValueError):
+        return ()
+
+
+def _namespace(folder: Path) -> str | None:
+    try:
+        return str((folder / "ns" / "pid").readlink())
+    except OSError:
+        return None
 
 
 def memory_of(pids: Collection[int], proc: Path = PROC) -> ProcessMemory | None:
@@ -127,35 +188,3 @@ def _descend(pid: int, children: Mapping[int, list[int]]) -> Iterator[int]:
         current = waiting.pop()
         yield current
         waiting.extend(children.get(current, ()))
-
-
-def _group_room_bytes(proc: Path, cgroup: Path) -> Iterator[int]:
-    """What each limited control group above this process leaves: limit - use + reclaimable file pages."""
-    for group, limit in _limited_groups(proc, cgroup):
-        try:
-            current = int((group / "memory.current").read_text())
-            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            yield max(0, limit - current + int(stat.get("inactive_file", "0")))
-        except (OSError, ValueError):
-            continue
-
-
-def _limited_groups(proc: Path, cgroup: Path) -> Iterator[tuple[Path, int]]:
-    """Each control group (version 2) above this process that has a limit, with it in bytes."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
-    if own is None:
-        return
-    folder = cgroup / own
-    for group in (folder, *folder.parents):
-        if not group.is_relative_to(cgroup):
-            return
-        try:
-            limit = (group / "memory.max").read_text().strip()
-            if limit != "max":
-                yield group, int(limit)
-        except (OSError, ValueError):
-            continue  # the root group has no limits, and a group may be hidden from us

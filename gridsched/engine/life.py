@@ -130,8 +130,7 @@ class Life:
 
     async def _see_to_its_end(self, child: Child) -> None:
         await self._end_asked.wait()
-        child.signal(signal.SIGTERM)
-        child.signal(signal.SIGCONT)  # one that stands still (S10) hears the other only then
+        child.terminate()
         await trio.sleep(self._patience.grace_seconds)
         self._killed = True
         child.signal(signal.SIGKILL)

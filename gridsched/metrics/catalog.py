@@ -63,6 +63,12 @@ DEVICE_AVAILABLE = Family(
     ("device",),
     "1 while a device can be read, 0 while its driver does not answer and nothing is loaded there.",
 )
+HOST_PRESSURE = Family(
+    "gridsched_host_memory_pressure_ratio",
+    Kind.GAUGE,
+    ("kind",),
+    "Part of the last ten seconds in which some, or all (full), of the machine's work waited for memory.",
+)
 MODEL_MEMORY = Family(
     "gridsched_model_memory_bytes",
     Kind.GAUGE,
@@ -133,6 +139,7 @@ FAMILIES: tuple[Family, ...] = (
     MODE,
     DEVICE_MEMORY,
     DEVICE_AVAILABLE,
+    HOST_PRESSURE,
     MODEL_MEMORY,
     MODEL_HOST_MEMORY,
     MODEL_STATE,

@@ -20,7 +20,7 @@ from gridsched.core.measuring import COMPONENTS
 from gridsched.core.snapshot import Snapshot
 from gridsched.metrics import catalog
 from gridsched.metrics.catalog import DECISION_BUCKETS, REQUEST_BUCKETS, Family
-from gridsched.ports import Catalog, EngineInfo
+from gridsched.ports import Catalog, EngineInfo, MemoryPressure
 from gridsched.runtime.decisions import Line
 
 # `_created` doubles the series and nothing reads it; the library has this switch only, and it has no types.
@@ -66,9 +66,14 @@ class Metrics:
         self._registry.register(BuildInfo(engine))
         ProcessCollector(registry=self._registry)
 
-    def watch(self, snapshot: Callable[[], Snapshot], models: Catalog) -> None:
+    def watch(
+        self,
+        snapshot: Callable[[], Snapshot],
+        models: Catalog,
+        pressure: Callable[[], MemoryPressure | None] = lambda: None,
+    ) -> None:
         """Where the gauges are read from. Called once."""
-        self._registry.register(SnapshotGauges(snapshot, models))
+        self._registry.register(SnapshotGauges(snapshot, models, pressure))
         self._architectures = {model.name: model.architecture for model in models.models()}
 
     # --- api.observe.Observer ---------------------------------------------------------------------------------------
@@ -192,9 +197,12 @@ class BuildInfo(Collector):
 class SnapshotGauges(Collector):
     """The gauges, from one snapshot for each page."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], models: Catalog) -> None:
+    def __init__(
+        self, snapshot: Callable[[], Snapshot], models: Catalog, pressure: Callable[[], MemoryPressure | None]
+    ) -> None:
         self._snapshot = snapshot
         self._models = models
+        self._pressure = pressure
 
     def collect(self) -> Iterable[Metric]:
         """All gauges at one moment."""
@@ -204,6 +212,7 @@ class SnapshotGauges(Collector):
         yield _gauge(catalog.MODE, {(view.name,): int(view.interactive_mode) for view in now.devices})
         yield _gauge(catalog.DEVICE_MEMORY, _device_memory(now))
         yield _gauge(catalog.DEVICE_AVAILABLE, _available(now))
+        yield _gauge(catalog.HOST_PRESSURE, _pressure(self._pressure()))
         yield _gauge(catalog.MODEL_MEMORY, _model_memory(now))
         yield _gauge(catalog.MODEL_HOST_MEMORY, _host_memory(now))
         yield _gauge(catalog.MODEL_STATE, self._states(now))
@@ -226,6 +235,10 @@ def _slots(now: Snapshot) -> Mapping[tuple[str, ...], float]:
             for state, count in (("busy", view.slots_busy), ("free", view.parallel - view.slots_busy)):
                 values[view.model, state] = values.get((view.model, state), 0) + count
     return values
+
+
+def _pressure(told: MemoryPressure | None) -> Mapping[tuple[str, ...], float]:
+    return {} if told is None else {("some",): told.some, ("full",): told.full}
 
 
 def _device_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:

@@ -1,10 +1,29 @@
-"""A load that takes more host memory than there is at the moment: told of, because nothing is reserved there.
+"""Host memory beside devices: a load that takes more than there is at the moment is told of, because nothing is
+reserved there; and the scheduler hears it when its size changes.
 
 Owns the sentence. Must never refuse or delay a load: what is free now may be back, or taken, a moment later.
 """
 
+from collections.abc import Callable
+
+import trio
+
+from gridsched.core.events import DevicesChanged
 from gridsched.core.model import LaunchOption
-from gridsched.ports import HostMemory
+from gridsched.ports import HostMemory, Post
+
+LOOK_SECONDS = 60.0
+"""How often the size is read. It changes when a virtual machine is given memory, or somebody sets a limit."""
+
+
+async def follow(now: Callable[[], DevicesChanged], post: Post) -> None:
+    """Post what there is to plan with whenever it is no longer what it was, until cancelled."""
+    known = now()
+    while True:
+        await trio.sleep(LOOK_SECONDS)
+        if (found := now()) != known:
+            known = found
+            post(found)
 
 
 def lacking(option: LaunchOption, host: HostMemory | None) -> str | None:

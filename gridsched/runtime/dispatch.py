@@ -150,6 +150,7 @@ class Dispatch:
         async def vet(instance_id: InstanceId, pid: int) -> Failure | None:
             processes = {**self.engine.processes(), instance_id: pid}
             why = await too_little(self._monitor, processes, instance_id, command.option)
+            self._monitor.settled(instance_id)
             if why is not None and UNIFIED_MEMORY in launch.env:
                 why = f"{why}, or {UNIFIED_MEMORY} has the driver tell a part of it: this is not judged"
                 self._warn(Log(LogEvent.DEVICE, model=command.model, figures={"why": why}))

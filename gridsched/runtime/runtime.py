@@ -18,9 +18,20 @@ from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
 from gridsched.devices.sampler import Recent, Sampler, sample_host_memory
-from gridsched.ports import Catalog, Clock, DeviceMonitor, Engine, HeldOnHost, HostMemory, Store, Upstream
+from gridsched.ports import (
+    Catalog,
+    Clock,
+    DeviceMonitor,
+    Engine,
+    HeldOnHost,
+    HostMemory,
+    MemoryPressure,
+    Store,
+    Upstream,
+)
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.advice import Adviser
+from gridsched.runtime.beside import follow
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch, served
@@ -42,6 +53,7 @@ class Parts:
     clock: Clock
     host: HostMemory | None = None
     held_on_host: HeldOnHost | None = None
+    pressure: Callable[[], MemoryPressure | None] = lambda: None
 
     def devices_changed(self) -> DevicesChanged:
         """The event that tells of what there is to plan with."""
@@ -197,6 +209,7 @@ class Runtime:
     def _start_inner(self, nursery: trio.Nursery) -> None:
         """What runs as long as there may be processes."""
         nursery.start_soon(self._actor.run)
+        nursery.start_soon(follow, self.parts.devices_changed, self.post)
         nursery.start_soon(self._sampler.run)
         nursery.start_soon(self._watch.run, self._sampler.hurry)
         if (held := self.parts.held_on_host) is not None:

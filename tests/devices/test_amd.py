@@ -128,7 +128,7 @@ def test_a_card_is_called_what_it_calls_itself_or_what_it_is(
     machine: Machine, files: dict[str, str], label: str
 ) -> None:
     """Without a name it is known by its address."""
-    machine.card(0, **files)
+    machine.card(0, vram=GIB * 24, used=GIB, **files)
     (info,) = machine.monitor().devices()
     assert (info.label, info.uuid) == (label, PCI)
 
@@ -186,7 +186,7 @@ async def test_D2_without_any_account_it_is_what_the_use_grew_by(machine: Machin
     machine.file(11, 3)
     (folder / "mem_info_vram_used").write_text(f"{5 * GIB}\n")
     (read,) = await monitor.read({ONE: 11})
-    assert (read.held, read.by_difference) == (((ONE, 4 * GIB),), {ONE})
+    assert (read.held, read.by_difference) == (((ONE, 4 * GIB),), frozenset({ONE}))
 
 
 async def test_D6_a_card_whose_driver_goes_is_lost_and_comes_back(

@@ -5,11 +5,12 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridsched.core.events import DeviceRead
+from gridsched.core.events import DeviceRead, Event, MemoryReleased
 from gridsched.core.ids import InstanceId
 from gridsched.core.ledger import Ledger
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.devices.difference import LEAVING_SECONDS, SETTLE_SECONDS, Difference, Seen
+from gridsched.devices.sampler import Recent, verify_release
 from tests.devices.driver import BIG, GIB, GPU0, GPU1, Driver, small
 
 ONE, TWO = InstanceId(1), InstanceId(2)
@@ -22,7 +23,9 @@ class Card:
         self.difference = Difference()
         self.now = 0.0
 
-    def read(self, used: int, *nameless: InstanceId, listed: bool = False, **others: int | None) -> dict[int, int]:
+    def read(
+        self, used: int, *nameless: InstanceId, listed: bool = False, **others: int | None
+    ) -> dict[InstanceId, int]:
         """What is told of ours at one reading; `others` are p42=7."""
         living = frozenset(nameless)
         rows = {int(pid[1:]): size for pid, size in others.items()}
@@ -203,7 +206,7 @@ async def test_D2_D4_a_process_without_a_figure_holds_what_the_use_grew_by(
     driver.tell(small(9 * GIB), BIG, row)
     mock_clock.jump(1.0)
     read, other = await monitor.read({ONE: 11})
-    assert (read.held, read.by_difference) == (((ONE, 8 * GIB),), {ONE})
+    assert (read.held, read.by_difference) == (((ONE, 8 * GIB),), frozenset({ONE}))
     assert (other.held, other.by_difference) == ((), frozenset())
 
 
@@ -214,7 +217,7 @@ async def test_D4_own_memory_is_never_an_outside_programs(driver: Driver) -> Non
     ledger = Ledger()
     ledger.set_devices([monitor.devices()[0].spec])
     ledger.read((await monitor.read({}))[0], 0.0)
-    ledger.reserve(ONE, LaunchOption(4096, 1, "key", (DeviceFootprint(GPU0, weights_bytes=6 * GIB),)))
+    ledger.reserve(ONE, LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0, weights_bytes=6 * GIB),)))
     driver.process(11)
     driver.tell(small(9 * GIB), f"holds 0 compute 4242 {8 * GIB}")
     ledger.read((await monitor.read({ONE: 11}))[0], 1.0)
@@ -245,6 +248,25 @@ async def test_D2_a_dead_process_holds_nothing_by_difference(driver: Driver) -> 
     assert (await monitor.read({ONE: 11}))[0].held == ()
 
 
+async def test_D2_L5_memory_held_by_difference_is_proved_back_at_once(
+    driver: Driver, mock_clock: trio.testing.MockClock
+) -> None:
+    """The fall of the card's use is the proof: a swap waits no second for it."""
+    monitor = driver.opened()
+    posted: list[Event] = []
+    recent = Recent()
+    await monitor.read({})
+    driver.process(11)
+    driver.tell(small(9 * GIB), BIG)
+    recent.note({ONE: 11}, await monitor.read({ONE: 11}))
+    driver.end(11)
+    driver.tell(small(GIB), BIG)
+    option = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0, weights_bytes=6 * GIB),))
+    await verify_release(monitor, ONE, option, posted.append, recent)
+    assert posted[-1] == MemoryReleased(ONE)
+    assert mock_clock.current_time() == 0.0
+
+
 async def test_D2_a_reading_of_one_process_forgets_no_other(driver: Driver) -> None:
     """Several ask, each about those that it knows."""
     monitor = driver.opened()
@@ -263,7 +285,7 @@ async def test_D10_memory_with_no_living_owner_is_in_use_and_nobodys(driver: Dri
     monitor = driver.opened()
     ledger = Ledger()
     ledger.set_devices([monitor.devices()[0].spec])
-    ledger.reserve(ONE, LaunchOption(4096, 1, "key", (DeviceFootprint(GPU0, weights_bytes=11 * GIB),)))
+    ledger.reserve(ONE, LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0, weights_bytes=11 * GIB),)))
     ledger.read((await monitor.read({ONE: 11}))[0], 0.0)
     driver.end(11)
     driver.tell(small(11 * GIB))  # the list is without it, the total is not
@@ -283,7 +305,7 @@ async def test_D14_managed_memory_never_replaces_the_estimate(driver: Driver) ->
     """The driver tells 200 MiB of a process that was to take 20 GiB: its figure is passed on, and not believed."""
     driver.tell(BIG, f"holds 0 compute 11 {200 << 20}")
     monitor = driver.opened()
-    option = LaunchOption(4096, 1, "key", (DeviceFootprint(GPU0, weights_bytes=20 * GIB),))
+    option = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0, weights_bytes=20 * GIB),))
     ledger = Ledger()
     ledger.set_devices([monitor.devices()[0].spec])
     ledger.reserve(ONE, option)

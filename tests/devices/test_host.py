@@ -11,7 +11,15 @@ import pytest
 from gridsched.core.ids import InstanceId
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.host import HostBesideCards, HostMonitor, default_budget_bytes
-from gridsched.devices.procfs import MemoryUnreadable, available_bytes, memory_of, process_trees
+from gridsched.devices.procfs import (
+    MemoryUnreadable,
+    available_bytes,
+    memory_of,
+    memory_pressure,
+    process_trees,
+    total_bytes,
+)
+from gridsched.ports import MemoryPressure
 
 GIB = 1 << 30
 NO_HEADROOM = Headroom(0.0)
@@ -49,6 +57,11 @@ class Machine:
         (folder / "memory.current").write_text(f"{current}\n")
         (folder / "memory.stat").write_text(f"anon 1\ninactive_file {inactive_file}\n")
 
+    def in_groups(self, *lines: str) -> None:
+        """What /proc says of our own groups."""
+        (self.proc / "self").mkdir(exist_ok=True)
+        (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
+
     def monitor(self, budget_bytes: int, headroom: Headroom = NO_HEADROOM) -> HostMonitor:
         """The monitor of this machine."""
         return HostMonitor(budget_bytes, headroom, self.proc, self.cgroup)
@@ -70,8 +83,7 @@ def test_the_budget_is_half_of_what_is_free(machine: Machine) -> None:
 @pytest.mark.parametrize(("limit", "expected"), [(str(6 * GIB), 5 * GIB), ("max", 16 * GIB)])
 def test_a_control_group_that_allows_less_counts(machine: Machine, limit: str, expected: int) -> None:
     """In a container the machine's memory is not ours: the limit less the use counts, file pages given back."""
-    (machine.proc / "self").mkdir()
-    (machine.proc / "self" / "cgroup").write_text("0::/box/app\n")
+    machine.in_groups("0::/box/app")
     machine.group("box/app", "max", 2 * GIB, GIB)
     machine.group("box", limit, 2 * GIB, GIB)
     assert available_bytes(machine.proc, machine.cgroup) == expected
@@ -186,8 +198,7 @@ def test_E24_beside_cards_the_host_has_what_the_machine_or_a_control_group_has(
     machine: Machine, limit: str, expected: int
 ) -> None:
     """Its size does not depend on what is free; that is read when it is asked for."""
-    (machine.proc / "self").mkdir()
-    (machine.proc / "self" / "cgroup").write_text("0::/box\n")
+    machine.in_groups("0::/box")
     machine.group("box", limit, GIB, 0)
     host = HostBesideCards(Headroom(0.0, GIB), machine.proc, machine.cgroup)
     assert (host.spec.name, host.spec.total_bytes, host.spec.headroom_bytes) == ("host", expected, GIB)
@@ -196,3 +207,85 @@ def test_E24_beside_cards_the_host_has_what_the_machine_or_a_control_group_has(
     assert host.available_bytes() == 2 * GIB
     (machine.proc / "meminfo").unlink()
     assert host.available_bytes() is None
+
+
+def test_a_machine_that_is_given_more_memory_has_more(machine: Machine) -> None:
+    """A virtual machine grows, a group's limit is moved: the size is read when it is asked for."""
+    machine.in_groups("0::/box")
+    machine.group("box", "max", GIB, 0)
+    host = HostBesideCards(NO_HEADROOM, machine.proc, machine.cgroup)
+    machine.group("box", str(4 * GIB), GIB, 0)
+    assert host.spec.total_bytes == 4 * GIB
+    (machine.proc / "meminfo").unlink()
+    assert host.spec.total_bytes == 4 * GIB
+
+
+@pytest.mark.parametrize(("high", "room"), [("max", 7 * GIB), (str(5 * GIB), 4 * GIB)])
+def test_a_group_that_slows_its_processes_down_earlier_counts_from_there(
+    machine: Machine, high: str, room: int
+) -> None:
+    """Beyond `memory.high` the kernel takes pages back all the time: nothing is to be planned there."""
+    machine.in_groups("0::/box")
+    machine.group("box", str(8 * GIB), GIB, 0)
+    (machine.cgroup / "box" / "memory.high").write_text(f"{high}\n")
+    assert available_bytes(machine.proc, machine.cgroup) == room
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_control_group_of_the_first_version_counts(machine: Machine, hidden: bool) -> None:
+    """A number that no machine reaches stands for no limit. In a container our own group is hidden, and the root that
+    is seen is it."""
+    machine.in_groups("5:cpu,cpuacct:/", "4:memory:/docker/box", "1:name=systemd:/")
+    for path, limit in (("docker/box", 6 * GIB), ("docker", 9223372036854771712)):
+        folder = machine.cgroup / "memory" / ("" if hidden and path == "docker/box" else path)
+        if hidden and path == "docker":
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (folder / "memory.usage_in_bytes").write_text(f"{3 * GIB}\n")
+        (folder / "memory.stat").write_text(f"cache 1\ntotal_inactive_file {2 * GIB}\n")
+    assert total_bytes(machine.proc, machine.cgroup) == 6 * GIB
+    assert available_bytes(machine.proc, machine.cgroup) == 5 * GIB
+
+
+def pressure(some: float, full: float) -> str:
+    """A file as the kernel writes it."""
+    rest = "avg60=9.00 avg300=9.00 total=123"
+    return f"some avg10={some:.2f} {rest}\nfull avg10={full:.2f} {rest}\n"
+
+
+def test_pressure_is_the_machines_or_our_groups_whichever_is_worse(machine: Machine) -> None:
+    """A group that is at its limit waits while the machine has memory. Where nothing is told, nothing is made up."""
+    assert memory_pressure(machine.proc, machine.cgroup) is None
+    (machine.proc / "pressure").mkdir()
+    (machine.proc / "pressure" / "memory").write_text(pressure(12.5, 3.0))
+    assert memory_pressure(machine.proc, machine.cgroup) == MemoryPressure(0.125, 0.03)
+    machine.in_groups("0::/box")
+    machine.group("box", "max", GIB, 0)
+    (machine.cgroup / "box" / "memory.pressure").write_text(pressure(4.0, 4.0))
+    assert memory_pressure(machine.proc, machine.cgroup) == MemoryPressure(0.125, 0.04)
+    (machine.proc / "pressure" / "memory").write_text("some\n")
+    assert memory_pressure(machine.proc, machine.cgroup) == MemoryPressure(0.04, 0.04)
+
+
+def numbered(machine: Machine, name: str, numbers: str, namespace: str) -> None:
+    """A process's numbers in the namespaces that it is in, and its own namespace."""
+    folder = machine.proc / name
+    (folder / "ns").mkdir(parents=True)
+    (folder / "status").write_text(f"Name:\tx\nNSpid:\t{numbers}\n")
+    (folder / "ns" / "pid").symlink_to(f"pid:[{namespace}]")
+
+
+def test_D4_in_a_container_with_its_hosts_proc_our_processes_are_found_there(machine: Machine) -> None:
+    """By their last number, in our own namespace alone: another container has a process 42, too."""
+    for pid, parent in ((5042, 5001), (5043, 5042), (6042, 1), (42, 1)):
+        machine.process(pid, parent=parent)
+    numbered(machine, "self", "5001\t1", "402")
+    for name, numbers, namespace in (
+        ("5042", "5042 42", "402"),
+        ("5043", "5043 43", "402"),
+        ("6042", "6042 42", "777"),
+        ("42", "42", "1"),
+    ):
+        numbered(machine, name, numbers, namespace)
+    assert process_trees({42, 99}, machine.proc) == {42: {5042, 5043}, 99: frozenset()}

@@ -285,7 +285,7 @@ def test_D8_the_card_that_is_planned_is_the_card_that_the_engine_computes_on(dri
     driver.tell(BIG, SMALL)  # the driver's own order is not that of the bus either
     small, big = driver.opened().devices()
     assert (small.spec.name, small.uuid, big.pci_bus) == (GPU0, "GPU-small", "0000:41:00.0")
-    option = LaunchOption(4096, 1, "key", (DeviceFootprint(GPU1, weights_bytes=20 * GIB),))
+    option = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU1, weights_bytes=20 * GIB),))
     env = build_env({"CUDA_VISIBLE_DEVICES": "0"}, {}, Launch(ModelName("m"), Path(), option, frozenset()), (big,))
     assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("GPU-big", "PCI_BUS_ID")
 
@@ -386,6 +386,25 @@ async def test_D6_a_call_that_hangs_is_given_up_and_blocks_nothing_once_it_retur
     mock_clock.jump(60.0)
     assert len(await monitor.read({})) == 2
     assert monitor.lost() == {}
+
+
+async def test_D6_a_reading_that_somebody_does_not_wait_for_loses_no_card(
+    driver: Driver, mock_clock: trio.testing.MockClock
+) -> None:
+    """The driver has its time, whoever asks: a shorter patience is no fault of the card's."""
+    monitor = driver.cards()
+    driver.tell(SMALL, BIG, "hangs 0 memory")
+    with trio.move_on_after(CALL_SECONDS / 2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(monitor.read, {})
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(CALL_SECONDS / 2)
+    assert await monitor.read({}) == ()
+    assert monitor.lost() == {}
+    mock_clock.jump(CALL_SECONDS / 2)
+    assert await monitor.read({}) == ()
+    assert monitor.lost() == {GPU0: HANGS, GPU1: HANGS}
+    driver.tell(SMALL, BIG)
 
 
 async def test_a_fault_of_one_call_in_the_middle_is_over_with_the_next(

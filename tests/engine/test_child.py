@@ -79,6 +79,23 @@ async def test_a_child_has_a_group_of_its_own_and_is_signalled_with_it(tmp_path:
         os.close(grandchild)
 
 
+async def test_P8_a_child_is_asked_to_end_once(tmp_path: Path) -> None:
+    """However often we are: an engine that is asked twice exits inside its signal handler, and may hang there."""
+    script = "trap 'echo asked' TERM; echo there; while [ ! -e stop ]; do sleep 0.02; done"
+    child = await Child.spawn(["/bin/sh", "-c", f"cd {tmp_path}; {script}"], {}, RotatedLog(tmp_path / "x.log"))
+    with trio.fail_after(PATIENCE_SECONDS):
+        for awaited in ("there", "asked"):
+            while awaited not in child.tail():  # noqa: ASYNC110 - a thread fills it
+                await trio.sleep(0.01)
+            child.terminate()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child.end, PATIENCE_SECONDS)
+            await trio.sleep(0.05)
+            (tmp_path / "stop").touch()
+    assert child.returncode == 0
+    assert child.tail().count("asked") == 1
+
+
 @pytest.mark.parametrize(("path", "status"), [("/nowhere/llama-server", 127), ("/etc/passwd", 126)])
 async def test_a_program_that_cannot_be_executed_is_an_exit_with_a_sentence(
     tmp_path: Path, path: str, status: int

@@ -14,7 +14,7 @@ from gridsched.core.model import Tier
 from gridsched.core.snapshot import DeviceView, InstanceView, Snapshot
 from gridsched.metrics.catalog import FAMILIES, Kind
 from gridsched.metrics.registry import Metrics
-from gridsched.ports import CatalogModel, EngineInfo
+from gridsched.ports import CatalogModel, EngineInfo, MemoryPressure
 from sim import build
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -97,7 +97,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def full(metrics: Metrics) -> Metrics:
     """With something counted in every family."""
-    metrics.watch(lambda: SNAPSHOT, build().catalog)
+    metrics.watch(lambda: SNAPSHOT, build().catalog, lambda: MemoryPressure(0.25, 0.125))
     metrics.request_ended("interactive", "sim-chat-4b", "/v1/chat/completions", 200, 0.02)
     metrics.queue_waited("interactive", 0.004)
     metrics.first_byte("interactive", "sim-chat-4b", 0.1)
@@ -217,6 +217,8 @@ def gauges() -> Iterator[tuple[str, dict[str, str], float]]:
     yield "gridsched_model_host_memory_bytes", {"model": "sim-chat-4b"}, 42
     yield "gridsched_device_available", {"device": "sim0"}, 1
     yield "gridsched_device_available", {"device": "sim1"}, 0
+    yield "gridsched_host_memory_pressure_ratio", {"kind": "some"}, 0.25
+    yield "gridsched_host_memory_pressure_ratio", {"kind": "full"}, 0.125
     for model, state in (("12b", "failed"), ("4b", "ready"), ("2b", "cold")):
         yield "gridsched_model_state", {"model": f"sim-chat-{model}", "state": state}, 1
     yield "gridsched_model_state", {"model": "sim-chat-4b", "state": "draining"}, 0
@@ -259,7 +261,7 @@ def test_P5_a_process_that_is_started_anew_is_counted_once(
 @pytest.mark.parametrize(("name", "labels", "expected"), list(gauges()))
 def test_gauges_show_the_snapshot(metrics: Metrics, name: str, labels: dict[str, str], expected: float) -> None:
     """Read when the page is asked for."""
-    metrics.watch(lambda: SNAPSHOT, build().catalog)
+    metrics.watch(lambda: SNAPSHOT, build().catalog, lambda: MemoryPressure(0.25, 0.125))
     assert value(metrics, name, **labels) == expected
 
 

@@ -3,13 +3,16 @@
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from gridsched.core.commands import LogEvent, StartInstance
+from gridsched.core.events import DevicesChanged, Event
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.devices.headroom import Headroom
 from gridsched.devices.host import HostBesideCards
-from gridsched.runtime.beside import lacking
+from gridsched.runtime.beside import LOOK_SECONDS, follow, lacking
 from tests.runtime.test_dispatch import Hall, Slots
 
 GIB = 1 << 30
@@ -55,3 +58,20 @@ async def test_E24_a_load_beyond_what_is_available_is_told_of_in_the_decision_lo
     (line,) = hall.warned
     assert (line.event, line.model, line.rule) == (LogEvent.PRESSURE, "large", "L4")
     assert "18.00 GiB of host memory" in str(line.figures["why"])
+
+
+async def test_a_machine_that_is_given_more_memory_is_told_of_once(
+    host: HostBesideCards, tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    """The scheduler plans with the new size from then on; where nothing has changed it hears nothing."""
+    posted: list[Event] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow, lambda: DevicesChanged((), host.spec), posted.append)
+        for size_gib in (64, 64, 96, 96):
+            (tmp_path / "meminfo").write_text(f"MemTotal: {size_gib << 20} kB\n")
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(LOOK_SECONDS)
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    sizes = [event.host.total_bytes for event in posted if isinstance(event, DevicesChanged) and event.host is not None]
+    assert sizes == [96 * GIB]

@@ -193,6 +193,9 @@ class Counting:
     def lost(self) -> Mapping[DeviceName, str]:
         return {}
 
+    def settled(self, instance_id: InstanceId) -> None:
+        self._inner.settled(instance_id)
+
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         Counting.asked.append(trio.current_time())
         return await self._inner.read(processes)

@@ -37,6 +37,9 @@ class Told:
     def lost(self) -> Mapping[DeviceName, str]:
         return {}
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """It says what it was told to."""
+
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         self.asked.append(processes)
         await trio.sleep(self.after_seconds)
@@ -100,14 +103,20 @@ async def test_B16_what_nobody_can_tell_is_not_judged(autojump_clock: MockClock,
 class Shrunk:
     """Cards whose driver tells a hundredth of what each process holds. Implements `ports.DeviceMonitor`."""
 
+    over: list[InstanceId]
+
     def __init__(self, inner: DeviceMonitor) -> None:
         self._inner = inner
+        Shrunk.over = []
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         return self._inner.devices()
 
     def lost(self) -> Mapping[DeviceName, str]:
         return {}
+
+    def settled(self, instance_id: InstanceId) -> None:
+        Shrunk.over.append(instance_id)
 
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         reads = await self._inner.read(processes)
@@ -153,5 +162,6 @@ async def test_D14_memory_that_the_driver_moves_about_is_told_of_and_not_judged(
         assert (line["model"], UNIFIED_MEMORY in str(line["why"])) == (MIDDLE, True)
         await trio.sleep(60.0)
         (instance,) = server.runtime.snapshot().instances
+        assert Shrunk.over == [instance.id]  # D2: what grows later is not its
         assert instance.measured_bytes is None
         assert server.runtime.snapshot().devices[0].reserved_bytes >= instance.estimated_bytes

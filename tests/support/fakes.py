@@ -56,6 +56,10 @@ class FailingCards:
         """Those that fail."""
         return self.failed
 
+    def settled(self, instance_id: InstanceId) -> None:
+        """The inner one is told."""
+        self._inner.settled(instance_id)
+
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         """The others."""
         return tuple(read for read in await self._inner.read(processes) if read.device not in self.failed)
