@@ -3,17 +3,26 @@
 Owns that choice and the sentences that say it. Never loads or runs anything on a device.
 """
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Thread
 
 from gridsched.devices import amd, nvml
 from gridsched.devices.cards import CardMonitor
-from gridsched.devices.choice import Usable, Wanted, all_of, choose
+from gridsched.devices.choice import Card, Usable, Wanted, all_of, choose
 from gridsched.devices.groups import CGROUP
 from gridsched.devices.host import HostBesideCards, HostMonitor, default_budget_bytes
 from gridsched.devices.procfs import PROC, MemoryUnreadable
 from gridsched.devices.together import Together
 from gridsched.ports import DeviceMonitor, HostMemory
+
+OPEN_SECONDS = 30.0
+"""A driver that does not list its cards in this time hangs, and is not used. Cards that sleep take a second each."""
+
+Listed = tuple[list[Card], list[str]]
 
 
 class NoDevice(Exception):
@@ -70,13 +79,13 @@ def discover(
 
 
 def find_cards(
-    wanted: Wanted, usable: Usable = all_of, roots: Roots | None = None
+    wanted: Wanted, usable: Usable = all_of, roots: Roots | None = None, open_seconds: float = OPEN_SECONDS
 ) -> tuple[DeviceMonitor | None, tuple[str, ...]]:
     """The cards to plan with, of all drivers, and a sentence for each thing that a person should know; no monitor where
     there is none to plan with. The drivers of those that are used stay open."""
     roots = roots or Roots()
-    nvidia, notes = nvml.list_cards()
-    radeon, more = amd.list_cards(roots.sys, roots.proc)
+    nvidia, notes = _in_time("NVIDIA", nvml.list_cards, open_seconds)
+    radeon, more = _in_time("AMD", partial(amd.list_cards, roots.sys, roots.proc), open_seconds)
     infos, said = choose([*nvidia, *radeon], wanted, usable)
     ours = {card.uuid for card in nvidia}
     green = tuple(info for info in infos if info.uuid in ours)
@@ -84,7 +93,7 @@ def find_cards(
     monitors: list[DeviceMonitor] = []
     if green:
         monitors.append(CardMonitor(green, nvml.NvmlDriver(), roots.proc, roots.cgroup))
-    else:
+    elif nvidia:
         nvml.close()
     if red:
         monitors.append(CardMonitor(red, amd.AmdDriver(roots.sys, roots.proc), roots.proc, roots.cgroup))
@@ -92,3 +101,20 @@ def find_cards(
     if not monitors:
         return None, told
     return (monitors[0] if len(monitors) == 1 else Together(monitors)), told
+
+
+def _in_time(maker: str, listing: Callable[[], Listed], seconds: float) -> Listed:
+    """What a driver lists. One that hangs is left to a thread that keeps nobody from ending."""
+    listed: Future[Listed] = Future()
+
+    def work() -> None:
+        try:
+            listed.set_result(listing())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            listed.set_exception(error)
+
+    Thread(target=work, name=f"{maker} cards", daemon=True).start()
+    try:
+        return listed.result(seconds)
+    except TimeoutError:
+        return [], [f"The {maker} driver did not list its cards within {seconds:g} s: none of them is used."]

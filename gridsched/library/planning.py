@@ -243,11 +243,13 @@ def _identity(source: Source, devices: Sequence[DeviceInfo]) -> str:
 
 
 def _device(entry: ModelEntry, devices: Sequence[DeviceInfo]) -> DeviceName | None:
-    """The only device that the model may use, by name or UUID."""
+    """The only device that the model may use, by name, UUID or PCI address, with or without its domain."""
     if entry.device is None:
         return None
     for info in devices:
-        if entry.device.casefold() in (info.spec.name.casefold(), info.uuid.casefold()):
+        bus = info.pci_bus.casefold()
+        names = (info.spec.name.casefold(), info.uuid.casefold(), bus, bus.partition(":")[2])
+        if entry.device.casefold() in names:
             return info.spec.name
     known = ", ".join(info.spec.name for info in devices)
     raise Unservable(f"device: there is no {entry.device!r} here (there is {known})")

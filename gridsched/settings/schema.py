@@ -298,7 +298,9 @@ class ModelSettings(Section):
         (), "Other names that clients may use."
     )
     flags: Annotated[tuple[str, ...], FLAGS] = _setting((), "More llama-server flags.")
-    device: Annotated[str | None, or_word(TEXT, "auto")] = _setting("auto", "The only device it may use.")
+    device: Annotated[str | None, or_word(TEXT, "auto")] = _setting(
+        "auto", "The only device it may use, by name, UUID or PCI address."
+    )
     mmproj: Annotated[Path | None, or_word(PATH, "null")] = _setting(
         None, "The projector file for images or audio; `null` takes one that lies beside the model."
     )

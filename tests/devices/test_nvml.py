@@ -290,6 +290,15 @@ def test_D8_the_card_that_is_planned_is_the_card_that_the_engine_computes_on(dri
     assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("GPU-big", "PCI_BUS_ID")
 
 
+def test_D6_a_driver_that_hangs_at_start_keeps_nobody_from_starting(driver: Driver) -> None:
+    """It is said, and no card of it is used."""
+    driver.tell(SMALL, "hangs 0 name")
+    monitor, notes = find_cards(Wanted(), roots=driver.roots, open_seconds=0.05)
+    driver.tell(SMALL)
+    assert monitor is None
+    assert notes == ("The NVIDIA driver did not list its cards within 0.05 s: none of them is used.",)
+
+
 # --- a driver that is lost (D6) -----------------------------------------------------------------------------------
 
 

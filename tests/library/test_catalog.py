@@ -46,7 +46,14 @@ from tests.support.gguf_header import Value
 MIB, GIB = 1 << 20, 1 << 30
 HOST = DeviceInfo(DeviceSpec(DeviceName("host"), 8 * GIB, GIB), "host memory", Backend.CPU)
 CARDS = tuple(
-    DeviceInfo(DeviceSpec(DeviceName(f"gpu{index}"), 8 * GIB, GIB), "card", Backend.CUDA, index, f"GPU-{index}")
+    DeviceInfo(
+        DeviceSpec(DeviceName(f"gpu{index}"), 8 * GIB, GIB),
+        "card",
+        Backend.CUDA,
+        index,
+        f"GPU-{index}",
+        f"0000:{index}A:00.0",
+    )
     for index in range(2)
 )
 
@@ -272,21 +279,21 @@ def test_settings_and_defaults_shape_the_ladder(chat: Path) -> None:
 
 
 def test_a_model_may_be_kept_to_one_device(chat: Path) -> None:
-    """By name or UUID; without it each card and all of them together are offered."""
+    """By name, UUID or address; without it each card and all of them together are offered."""
     made = catalog(
         ModelEntry("free", chat),
         ModelEntry("pinned", chat, device="gpu1"),
         ModelEntry("by-uuid", chat, device="gpu-1"),
+        ModelEntry("by-address", chat, device="0000:1a:00.0"),
+        ModelEntry("by-bus", chat, device="1a:00.0"),
         devices=CARDS,
     )
-    free, pinned, by_uuid = (model.spec for model in made.models())
+    free, *kept = (model.spec for model in made.models())
     assert free is not None
-    assert pinned is not None
-    assert by_uuid is not None
     assert {option.devices for option in free.options} == {("gpu0",), ("gpu1",), ("gpu0", "gpu1")}
-    assert (
-        {option.devices for option in pinned.options} == {option.devices for option in by_uuid.options} == {("gpu1",)}
-    )
+    for spec in kept:
+        assert spec is not None
+        assert {option.devices for option in spec.options} == {("gpu1",)}
 
 
 def test_what_cannot_be_planned_is_listed_with_its_reason(tmp_path: Path, chat: Path) -> None:
