@@ -28,7 +28,7 @@ from gridsched.core.commands import (
 )
 from gridsched.core.events import Failure, FailureCause, InstanceExited, ModelsChanged, SlotSettled
 from gridsched.core.ids import InstanceId
-from gridsched.core.model import ModelSpec
+from gridsched.core.model import LaunchOption, ModelSpec
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.engine.stall import StallClocks
 from gridsched.ports import (
@@ -47,7 +47,7 @@ from gridsched.ports import (
 )
 from gridsched.runtime.beside import lacking
 from gridsched.runtime.desk import Desk
-from gridsched.runtime.vet import UNIFIED_MEMORY, too_little
+from gridsched.runtime.vet import too_little
 from gridsched.runtime.wishes import Wishes
 
 SETTLE_FIRST_SECONDS = 0.02
@@ -135,7 +135,7 @@ class Dispatch:
         try:
             launch = self._launch(command)
             if launch is not None and await self._is_as_planned(command):
-                await self.engine.run(command.instance_id, launch, self._post, self._vet(command, launch))
+                await self.engine.run(command.instance_id, launch, self._post, self._vet(command.option))
         finally:
             self._living.discard(command.instance_id)
             self._settling.pop(command.instance_id, None)
@@ -144,17 +144,13 @@ class Dispatch:
                 self._all_gone = trio.Event()
         await verify_release(self._monitor, command.instance_id, command.option, self._post, self._recent)
 
-    def _vet(self, command: StartInstance, launch: Launch) -> Vet:
+    def _vet(self, option: LaunchOption) -> Vet:
         """What is asked of the process before it is called ready (B16)."""
 
         async def vet(instance_id: InstanceId, pid: int) -> Failure | None:
             processes = {**self.engine.processes(), instance_id: pid}
-            why = await too_little(self._monitor, processes, instance_id, command.option)
+            why = await too_little(self._monitor, processes, instance_id, option)
             self._monitor.settled(instance_id)
-            if why is not None and UNIFIED_MEMORY in launch.env:
-                why = f"{why}, or {UNIFIED_MEMORY} has the driver tell a part of it: this is not judged"
-                self._warn(Log(LogEvent.DEVICE, model=command.model, figures={"why": why}))
-                return None
             return None if why is None else Failure(FailureCause.CPU_FALLBACK, why)
 
         return vet

@@ -21,9 +21,6 @@ VET_SECONDS = 2.0
 LEAST_SHARE = 0.25
 """Of the estimate. No estimate of a launch that ran as planned was off by half; one that fell back was off by all."""
 
-UNIFIED_MEMORY = "GGML_CUDA_ENABLE_UNIFIED_MEMORY"
-"""The engine's variable that has a driver move a process's memory about, and tell a small part of it (D14)."""
-
 
 async def too_little(
     monitor: DeviceMonitor, processes: Mapping[InstanceId, int], instance_id: InstanceId, option: LaunchOption
@@ -47,7 +44,7 @@ async def too_little(
     where = ", ".join(part.device for part in known)
     return (
         f"the engine answers, but holds {_size(held_bytes)} on {where}, where this launch takes about"
-        f" {_size(estimated_bytes)}: it computes on the processor"
+        f" {_size(estimated_bytes)}: it computes on the processor, or in memory that the driver moves about"
     )
 
 

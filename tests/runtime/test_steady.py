@@ -3,6 +3,9 @@
 The clock under test is trio's own here, over a machine whose clocks a task moves on whenever everybody waits.
 """
 
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,11 +14,17 @@ from itertools import pairwise
 import pytest
 import trio
 
+from gridsched import app
+from gridsched.api.authority import Authority
+from gridsched.api.listen import listen
+from gridsched.cli.options import simulated_machine
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import Tier
 from gridsched.ports import Catalog, CatalogModel, DeviceInfo, DeviceMonitor
 from gridsched.runtime.steady import GAP_SECONDS, LOOK_SECONDS, SteadyClock
+from gridsched.service.notify import Manager
+from gridsched.settings.load import defaults
 from sim.models import SimulatedCatalog
 from tests.runtime.inside import BIG, MIDDLE, Inside, inside
 
@@ -238,3 +247,19 @@ def test_D13_no_sleep_is_longer_than_a_look(machine: Machine) -> None:
     assert clock.deadline_to_sleep_time(float("inf")) == LOOK_SECONDS
     assert clock.deadline_to_sleep_time(now + 0.25) == pytest.approx(0.25)
     assert clock.deadline_to_sleep_time(now - 1.0) < 0
+
+
+def test_D13_the_server_goes_by_it() -> None:
+    """The whole of it, as `gridsched serve` starts it: until a signal, which it is told from within."""
+    settings, seen, interval = defaults(), [], sys.getswitchinterval()
+
+    def ready() -> None:
+        seen.append(trio.lowlevel.current_clock())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        code = app.serve(simulated_machine(settings), settings, listen("127.0.0.1", 0), Authority(), ready, Manager())
+    finally:
+        sys.setswitchinterval(interval)
+    assert code == 0
+    assert [type(clock) for clock in seen] == [SteadyClock]

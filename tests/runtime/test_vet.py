@@ -10,10 +10,9 @@ from trio.testing import MockClock
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
-from gridsched.ports import Backend, Catalog, DeviceInfo, DeviceMonitor, Launch
-from gridsched.runtime.vet import UNIFIED_MEMORY, VET_SECONDS, too_little
-from sim.models import SimulatedCatalog
-from tests.runtime.inside import BIG, MIDDLE, inside
+from gridsched.ports import Backend, DeviceInfo, DeviceMonitor
+from gridsched.runtime.vet import VET_SECONDS, too_little
+from tests.runtime.inside import BIG, inside
 
 GPU0, GPU1 = DeviceName("gpu0"), DeviceName("gpu1")
 ONE, TWO = InstanceId(1), InstanceId(2)
@@ -134,34 +133,9 @@ async def test_B16_an_engine_that_fell_back_to_the_processor_is_a_failed_load(au
             "holds 85 MiB on sim0, where this launch takes about 8499 MiB"
             in server.runtime.snapshot().failed[ModelName(BIG)][1]
         )
+        assert len(Shrunk.over) == 1  # D2: its launch is over, what grows later is not its
         assert not server.world.engine.processes()
         for _ in range(20):
             assert await server.ask(server.job(BIG)) == "model_failed"
         assert len(server.logged("load")) == 1
         assert server.logged("measure") == server.logged("ready") == []
-
-
-class Unified(SimulatedCatalog):
-    """The same models, launched with the driver moving their memory about."""
-
-    def launch(self, model: ModelName, option: LaunchOption) -> Launch:
-        return replace(super().launch(model, option), env={UNIFIED_MEMORY: "1"})
-
-
-async def test_D14_memory_that_the_driver_moves_about_is_told_of_and_not_judged(autojump_clock: MockClock) -> None:
-    """The launch says so itself, in its environment: the model serves, the tiny figure replaces no estimate."""
-
-    def unified(catalog: Catalog) -> Catalog:
-        assert isinstance(catalog, SimulatedCatalog)
-        catalog.__class__ = Unified
-        return catalog
-
-    async with inside(autojump_clock, monitor=Shrunk, catalog=unified) as server:
-        assert await server.ask(server.job(MIDDLE)) == "done"
-        ((_, line),) = server.logged("device")
-        assert (line["model"], UNIFIED_MEMORY in str(line["why"])) == (MIDDLE, True)
-        await trio.sleep(60.0)
-        (instance,) = server.runtime.snapshot().instances
-        assert Shrunk.over == [instance.id]  # D2: what grows later is not its
-        assert instance.measured_bytes is None
-        assert server.runtime.snapshot().devices[0].reserved_bytes >= instance.estimated_bytes
