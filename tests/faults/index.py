@@ -75,6 +75,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_NVML}::test_a_lost_driver_is_opened_again_with_growing_pauses",
     ),
     "D7": (
+        f"{_CARDS}::test_D7_a_board_whose_memory_is_the_hosts_serves_with_a_configured_size",
         f"{_NVML}::test_D7_a_card_that_does_not_tell_its_memory_is_named_and_not_used",
         f"{_NVML}::test_D7_a_configured_size_is_planned_and_its_use_is_read_from_the_host",
     ),

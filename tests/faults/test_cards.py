@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.bench import GIB, Bench, Served, Status, serve
-from tests.faults.cards import Card, Driver
+from tests.faults.cards import NOT_SUPPORTED, Card, Driver
 from tests.faults.conftest import Start
 
 pytestmark = pytest.mark.slow
@@ -140,6 +140,22 @@ def test_D2_D4_a_process_of_which_the_driver_does_not_tell_is_measured_by_the_di
     assert machine.bench.chat("m").status == 200
     assert machine.bench.until_event("measure", "m")["measured_bytes"] == {"gpu0": 3 * GIB + GIB // 4}
     assert machine.device("gpu0")["external_bytes"] == BIG.used_bytes
+
+
+def test_D7_a_board_whose_memory_is_the_hosts_serves_with_a_configured_size(start: Start, tmp_path: Path) -> None:
+    """D7: the driver does not tell its memory. What is planned, used and shown is of the size that was given."""
+    driver = Driver(tmp_path, BIG)
+    driver.tell(f"fails 0 memory {NOT_SUPPORTED}")
+    given = {"devices": {"total": {BIG.uuid: "4GiB"}}}
+    machine = Machine(start({"m": Served(weights_bytes=GIB)}, given, driver.env), driver)
+    machine.hold("m", GIB + GIB // 8)
+    assert machine.bench.chat("m").status == 200
+    assert machine.bench.until_event("measure", "m")["measured_bytes"] == {"gpu0": GIB + GIB // 8}
+    card = machine.device("gpu0")
+    assert card["total_bytes"] == 4 * GIB
+    assert card["used_bytes"] >= GIB + GIB // 8
+    page = machine.bench.ask("/metrics").body.decode()
+    assert 'gridsched_device_memory_bytes{device="gpu0",kind="total"} 4.294967296e+09' in page
 
 
 def test_D13_a_process_whose_device_fails_is_started_anew_and_nobody_is_told(machine: Machine) -> None:
