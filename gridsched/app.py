@@ -387,6 +387,7 @@ def serve(
         beat=beat,
     )
     metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
+    metrics.watch_logs(parts.engine.lost_log_lines)
     front = Front(listener, figures_of(settings), metrics, authority)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:

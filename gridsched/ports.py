@@ -347,6 +347,9 @@ class Engine(Protocol):
     def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
         """The last lines a process printed, also after its end."""
 
+    def lost_log_lines(self) -> Mapping[ModelName, int]:
+        """How many lines of a model's processes are in no log file, because they came too fast or the disk refused."""
+
 
 class UpstreamFailureKind(Enum):
     """Where the engine failed us."""

@@ -204,6 +204,10 @@ class SimulatedEngine:
         """The last lines a process printed."""
         return tuple(self._logs.get(instance_id, ()))
 
+    def lost_log_lines(self) -> Mapping[ModelName, int]:
+        """There are no files to lose any from."""
+        return {}
+
     async def _life(self, process: _Process, post: Post) -> Failure | None:
         """Load and serve until something ends it: None if that was the stop, else what went wrong."""
         failure = None

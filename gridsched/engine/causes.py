@@ -101,6 +101,8 @@ _TELLING_SIGNALS = {
     signal.SIGINT: _STOPPED,
     signal.SIGHUP: _STOPPED,
 }
+_SHELLS_SIGNAL = 128  # and the signal's number: a shell's status when its program was ended by one
+_SHELLS_STATUSES = frozenset(_SHELLS_SIGNAL + number for number in signal.valid_signals())
 # Lines that a healthy start prints too, and that say nothing about its end.
 _NOISE = re.compile(r"^\s*$|CORS is set|security risk|more info:|^\S* ?[IWD]? ?srv +\S+: -+$")
 
@@ -128,6 +130,11 @@ def _message_of(body: bytes) -> str:
     said = said.get("error", said)
     said = said.get("message", "") if isinstance(said, Mapping) else said
     return said if isinstance(said, str) else ""
+
+
+def of_the_program(returncode: int) -> int:
+    """A process's exit status, negative for a signal, also where a shell that was wrapped around it tells of one."""
+    return _SHELLS_SIGNAL - returncode if returncode in _SHELLS_STATUSES else returncode
 
 
 def failure_of(returncode: int, tail: Sequence[str], moment: str = "", *, oom_killed: bool | None = None) -> Failure:

@@ -14,7 +14,7 @@ from gridsched.core.events import Failure, FailureCause
 from gridsched.core.model import DeviceFootprint
 from gridsched.core.transitions import moved
 from gridsched.engine.address import Address, Port
-from gridsched.engine.causes import cannot_listen, cause_in, failure_of, meaningful
+from gridsched.engine.causes import cannot_listen, cause_in, failure_of, meaningful, of_the_program
 from gridsched.engine.child import Child
 from gridsched.engine.oomkills import OomKills
 from gridsched.engine.phases import PHASE_MOVES, Phase, PhaseMove
@@ -92,7 +92,7 @@ class Life:
                 self._cancelled = True
                 self._move(PhaseMove.TELL)
             moment = self._moment()
-            returncode = await child.end(self._patience.grace_seconds)
+            returncode = of_the_program(await child.end(self._patience.grace_seconds))
             self.tail = child.tail()
             if more and self._has_lost_its_port():
                 self._begin_again()

@@ -76,9 +76,9 @@ class RotatedLog:
     """A log file with a limit: at `max_bytes` it becomes `.1`, `.1` becomes `.2`, and the one after `keep` is dropped.
 
     It is opened for each block and closed again: no descriptor is held for a model that is not loaded, several
-    processes of one model may write in turn, and a file removed by a person simply begins anew. A disk that
-    refuses does not hurt the process: the block is lost from the file and counted. So are the lines of a flood beyond
-    what the files can hold (M3); the file says how many, where they are missing.
+    processes of one model may write in turn, and a file removed by a person simply begins anew. Neither a disk that
+    refuses nor a flood hurts the process: lines that the disk does not take, or that come faster than the files can
+    hold (M3), are counted in `lost_lines`, and the file says how many are missing where it goes on.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ class RotatedLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path
-        self.lost_blocks = 0
-        self.dropped_lines = 0
+        self.lost_lines = 0
         self._max_bytes = max_bytes
         self._keep = keep
         self._clock = clock
@@ -103,18 +102,18 @@ class RotatedLog:
     def append(self, block: str) -> None:
         """Write a block of whole lines; rotate afterwards if the limit is reached."""
         with self._lock:
-            if not self._may(len(block)):
+            if not (self._may(len(block)) and self._write(self._gap() + block)):
                 lines = block.count("\n")
-                self.dropped_lines += lines
+                self.lost_lines += lines
                 self._unsaid += lines
-                return
-            self._write(self._gap() + block)
+            else:
+                self._unsaid = 0
 
     def end(self) -> None:
         """Nothing more is coming for now: say what is missing."""
         with self._lock:
-            if self._unsaid:
-                self._write(self._gap())
+            if self._unsaid and self._write(self._gap()):
+                self._unsaid = 0
 
     def _may(self, size: int) -> bool:
         now = self._clock()
@@ -126,22 +125,23 @@ class RotatedLog:
         return True
 
     def _gap(self) -> str:
-        lines, self._unsaid = self._unsaid, 0
-        return f"[gridsched: {lines} lines are missing here; they came faster than they are kept]\n" if lines else ""
+        return f"[gridsched: lines are missing here: {self._unsaid}]\n" if self._unsaid else ""
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str) -> bool:
+        """Whether it is in the file now."""
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(text)
                 size = file.tell()
             if size >= self._max_bytes:
                 self._rotate()
-            self._refused = False
         except OSError as error:
-            self.lost_blocks += 1
             if not self._refused:
                 _log.warning("%s cannot be written (%s): what the engine prints is lost", self.path, error.strerror)
             self._refused = True
+            return False
+        self._refused = False
+        return True
 
     def _rotate(self) -> None:
         for number in range(self._keep - 1, 0, -1):

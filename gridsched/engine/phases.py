@@ -45,7 +45,7 @@ PHASE_MOVES: Mapping[Phase, Mapping[PhaseMove, Phase]] = {
         PhaseMove.FAIL: Phase.FAILED,  # of something else, before it heard
     },
     Phase.FAILING: {
-        PhaseMove.TELL: Phase.FAILING,  # it is being ended already, and stays a failure
+        PhaseMove.TELL: Phase.STOPPING,  # it is being ended already, stays a failure, and is not tried again
         PhaseMove.TRY_AGAIN: Phase.STARTING,
         PhaseMove.FAIL: Phase.FAILED,
     },

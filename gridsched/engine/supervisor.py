@@ -136,6 +136,10 @@ class LlamaEngine:
         life = self._lives.get(instance_id)
         return life.child.tail() if life and life.child else self._tails.get(instance_id, ())
 
+    def lost_log_lines(self) -> Mapping[ModelName, int]:
+        """Of every model that has been started."""
+        return {model: log.lost_lines for model, log in self._logs.items()}
+
     def log_path(self, model: ModelName) -> Path:
         """The file that a model's processes print to."""
         return self._log(model).path

@@ -108,6 +108,12 @@ CHILD_RESTARTS = Family(
     ("model",),
     "Processes that died while they served, or were started anew because they stalled, failed or had grown.",
 )
+LOST_LOG_LINES = Family(
+    "gridsched_child_log_lines_lost_total",
+    Kind.COUNTER,
+    ("model",),
+    "Lines that a model's processes printed and that are in no log file: they came too fast, or the disk refused.",
+)
 ESTIMATE_ERROR = Family(
     "gridsched_estimate_error_ratio",
     Kind.GAUGE,
@@ -147,6 +153,7 @@ FAMILIES: tuple[Family, ...] = (
     LOAD_SECONDS,
     EVICTIONS,
     CHILD_RESTARTS,
+    LOST_LOG_LINES,
     ESTIMATE_ERROR,
     MEASUREMENTS_REFUSED,
     DECISION_SECONDS,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gridsched import __version__
@@ -75,6 +75,10 @@ class Metrics:
         """Where the gauges are read from. Called once."""
         self._registry.register(SnapshotGauges(snapshot, models, pressure))
         self._architectures = {model.name: model.architecture for model in models.models()}
+
+    def watch_logs(self, lost_lines: Callable[[], Mapping[ModelName, int]]) -> None:
+        """Where the count of lost lines is read from. Called once."""
+        self._registry.register(LostLogLines(lost_lines))
 
     # --- api.observe.Observer ---------------------------------------------------------------------------------------
 
@@ -192,6 +196,21 @@ class BuildInfo(Collector):
     def collect(self) -> Iterable[Metric]:
         """One sample."""
         yield _gauge(catalog.BUILD_INFO, {self._labels: 1})
+
+
+class LostLogLines(Collector):
+    """What the engine counts itself."""
+
+    def __init__(self, lost_lines: Callable[[], Mapping[ModelName, int]]) -> None:
+        self._lost_lines = lost_lines
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample a model."""
+        family = catalog.LOST_LOG_LINES
+        metric = CounterMetricFamily(family.name, family.help, labels=family.labels)
+        for model, lines in self._lost_lines().items():
+            metric.add_metric((model,), lines)
+        yield metric
 
 
 class SnapshotGauges(Collector):

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from gridsched.core.events import FailureCause
-from gridsched.engine.causes import MEANINGFUL_LINES, cause_in, failure_of, meaningful
+from gridsched.engine.causes import MEANINGFUL_LINES, cause_in, failure_of, meaningful, of_the_program
 
 LINES = {
     FailureCause.DEVICE_OOM: (
@@ -101,6 +101,12 @@ def test_P6a_a_silent_end_is_told_by_its_status(
     assert failure.cause is cause
     assert word in failure.message
     assert "while it loaded" in failure.message
+
+
+@pytest.mark.parametrize(("status", "end"), [(0, 0), (1, 1), (127, 127), (139, -11), (137, -9), (143, -15), (-9, -9)])
+def test_P6a_a_wrappers_word_for_a_signal_is_taken_for_it(status: int, end: int) -> None:
+    """A shell that runs an engine ends with 128 and the number."""
+    assert of_the_program(status) == end
 
 
 def test_P6a_each_cause_that_an_end_can_have_is_told_in_two_ways() -> None:

@@ -92,10 +92,14 @@ def test_M3_a_log_rotates_by_size_and_keeps_so_many(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_costs_lines_and_nothing_else(tmp_path: Path) -> None:
-    """They are counted."""
+    """They are counted, and said where the file goes on."""
     log = RotatedLog(tmp_path / "missing" / "m.log")
     log.append("x\n")
-    assert log.lost_blocks == 1
+    assert log.lost_lines == 1
+    log.path.parent.mkdir()
+    log.append("y\n")
+    assert log.path.read_text(encoding="utf-8") == "[gridsched: lines are missing here: 1]\ny\n"
+    assert log.lost_lines == 1
 
 
 def test_M3_lines_beyond_what_the_files_hold_are_dropped_counted_and_said(tmp_path: Path) -> None:
@@ -105,15 +109,15 @@ def test_M3_lines_beyond_what_the_files_hold_are_dropped_counted_and_said(tmp_pa
     block = "x" * 99_989 + "\ny\nz\n12345\n"
     for _ in range(30):
         log.append(block)
-    assert log.dropped_lines == 40
+    assert log.lost_lines == 40
     now[0] = 1.0
     log.append(block)
     log.append(block)
     log.end()
     text = (tmp_path / "m.log").read_text(encoding="utf-8")
-    assert text.startswith("[gridsched: 40 lines are missing here")
+    assert text.startswith("[gridsched: lines are missing here: 40]\n")
     assert text.count("missing") == 1
-    assert log.dropped_lines == 40
+    assert log.lost_lines == 40
 
 
 def test_lines_that_are_missing_at_the_end_are_said_there(tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ def test_lines_that_are_missing_at_the_end_are_said_there(tmp_path: Path) -> Non
     log = RotatedLog(tmp_path / "m.log", max_bytes=10, keep=1, clock=lambda: 0.0)
     log.append("x" * 50 + "\n")
     log.end()
-    assert (tmp_path / "m.log.1").read_text(encoding="utf-8").startswith("[gridsched: 1 lines are missing here")
+    assert (tmp_path / "m.log.1").read_text(encoding="utf-8").startswith("[gridsched: lines are missing here: 1]")
 
 
 def test_two_names_never_share_a_log() -> None:
@@ -189,5 +193,5 @@ async def test_M3_a_flood_of_output_leaves_the_loop_the_memory_and_the_disk_alon
     kept = on_disk(tmp_path)
     assert during > before / 4
     assert kept < 4 * 200_000
-    assert log.dropped_lines * 100 > 10 * kept
+    assert log.lost_lines * 100 > 10 * kept
     assert len(child.tail()) <= TAIL_LINES

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from gridsched.core.events import FailureCause, InstanceExited, InstanceReady
 from gridsched.engine.address import Port, free_port
 from gridsched.engine.find import find_engine
 from gridsched.engine.locate import FoundEngine
+from gridsched.engine.phases import Phase
 from gridsched.engine.upstream import open_answer
 from tests.engine.conftest import FAKE, ONE, PATIENCE_SECONDS, Bench, make_bench
 from tests.engine.test_find import fake
@@ -111,6 +113,25 @@ async def test_B13_who_is_told_to_stop_tries_no_other_port(
     bench = make_bench(replace(fake_engine, unix_socket=False), tmp_path, choose_port=choose)
     assert (await bench.run_to_the_end(bench.launch())).failure is None
     assert len(asked) == 2
+
+
+async def test_B13_who_is_told_to_stop_while_a_port_is_given_up_tries_no_other(
+    at_ports: Callable[..., Bench], taken: int
+) -> None:
+    """Between the giving up and the end there is time to be told."""
+    numbers = [taken] * 9
+    bench = at_ports(numbers)
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
+            await trio.testing.wait_all_tasks_blocked()
+            life = bench.engine._lives[ONE]
+            while life.phase is not Phase.FAILING:
+                await trio.lowlevel.checkpoint()
+            left = len(numbers)
+            bench.engine.stop(ONE)
+    assert len(numbers) == left
+    assert bench.exit().failure is not None
 
 
 async def test_B30_no_port_is_held_for_a_process_that_is_gone(at_ports: Callable[..., Bench]) -> None:

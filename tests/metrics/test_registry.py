@@ -98,6 +98,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 def full(metrics: Metrics) -> Metrics:
     """With something counted in every family."""
     metrics.watch(lambda: SNAPSHOT, build().catalog, lambda: MemoryPressure(0.25, 0.125))
+    metrics.watch_logs(lambda: {ModelName("sim-chat-4b"): 7})
     metrics.request_ended("interactive", "sim-chat-4b", "/v1/chat/completions", 200, 0.02)
     metrics.queue_waited("interactive", 0.004)
     metrics.first_byte("interactive", "sim-chat-4b", 0.1)
@@ -137,6 +138,11 @@ LOG: tuple[dict[str, object], ...] = (
     {"event": "mode", "device": "sim0"},
     {"event": "enqueue", "class": "background", "job": 1},
 )
+
+
+def test_M3_lines_that_no_log_has_are_counted_by_model(metrics: Metrics) -> None:
+    """As the engine counts them."""
+    assert value(full(metrics), "gridsched_child_log_lines_lost_total", model="sim-chat-4b") == 7
 
 
 def test_the_page_has_exactly_the_families_of_the_catalog(metrics: Metrics) -> None:

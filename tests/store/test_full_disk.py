@@ -82,7 +82,7 @@ async def test_a_disk_that_fills_up_while_serving(tmp_path: Path, caplog: pytest
             assert len([line for line in told if "who finds the data directory" in line]) <= 1
             assert len(said) == 1
             assert len(store.measurements()) == 121
-            assert log.lost_blocks == 3
+            assert log.lost_lines == 3
             empty()
             log.append("again\n")
             roster.write()
