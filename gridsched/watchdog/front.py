@@ -4,9 +4,11 @@ Must never wait longer than it is told to, and never use a proxy of the environm
 """
 
 import http.client
+import io
 import json
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gridsched.watchdog.processes import PROC, pids
+from gridsched.watchdog.timed import TimedReader
 
 MOST_ANSWER_BYTES = 1024 * 1024
 _LISTENING = "0A"
@@ -36,10 +39,12 @@ def ask(port: int, method: str, path: str, seconds: float, body: object = None) 
     """One request to whatever listens on a port of this machine. Raises NoAnswer."""
     host = next(iter(listening_addresses(port)), "127.0.0.1")
     connection = http.client.HTTPConnection(_EVERYWHERE.get(host, host), port, timeout=seconds)
+    deadline = time.monotonic() + seconds
     headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
     try:
         connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
-        answer = connection.getresponse()
+        answer = http.client.HTTPResponse(_Timed(connection.sock, deadline), method=method)  # type: ignore[arg-type]  # all of a socket that it uses
+        answer.begin()
         data = answer.read(MOST_ANSWER_BYTES)
     except TimeoutError:
         raise NoAnswer(f"no answer within {seconds:g} s") from None
@@ -56,6 +61,17 @@ def ask(port: int, method: str, path: str, seconds: float, body: object = None) 
         if isinstance(told, dict):
             return Answer(answer.status, told)
     return Answer(answer.status, {})
+
+
+class _Timed:
+    """What a response uses of a socket: its reading end, which ends at the deadline."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._reader = TimedReader(connection, deadline)
+
+    def makefile(self, mode: str) -> io.BufferedReader:  # noqa: ARG002 - as a socket has it
+        """The reading end."""
+        return io.BufferedReader(self._reader)
 
 
 def listening_addresses(port: int) -> list[str]:

@@ -13,6 +13,7 @@ import select
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,7 +35,7 @@ from gridsched.watchdog.processes import (
 )
 from gridsched.watchdog.starting import CannotStart, Launch, Started, Starter
 from gridsched.watchdog.units import Units
-from gridsched.watchdog.watch import State, Verdict, Watch, moment
+from gridsched.watchdog.watch import START_SECONDS, State, Verdict, Watch, moment
 
 RESTART = 75
 STAYS_DOWN = frozenset((CONFIGURATION, 3, 4))
@@ -53,6 +54,7 @@ class Limits:
     kill_seconds: float = 10.0
     drain_seconds: float = 75.0
     settle_seconds: float = 30.0
+    start_seconds: float = START_SECONDS
     wedged_looks: int = 5
     front_patience: float = 4.0
     restarts: int = 3
@@ -135,6 +137,7 @@ class Keeper:
             "waits": f"the gateway ended with {held[0]}: waiting until its configuration changes, or for restart_server"
             if held
             else None,
+            "child": self._child.id.pid if self._child is not None else None,
             "last_exit": self._last_exit,
             "story": [f"{moment(when)} {what}" for when, what in self._story.copy()],
         }
@@ -144,13 +147,22 @@ class Keeper:
     def run(self) -> int:
         """Until it is told to stop, or the gateway ends of its own will. The exit code."""
         while True:
-            code = self.turn()
+            code = self._safe_turn()
             if self._signals:
                 self._shut_down()
                 return 0
             if code is not None:
                 return code
             self._sleep(self._limits.turn_seconds)
+
+    def _safe_turn(self) -> int | None:
+        """Whatever a turn meets that nobody has thought of: it is said, and the next one is tried."""
+        try:
+            return self.turn()
+        except Exception as error:  # noqa: BLE001 - who repairs must not be what breaks: our end would be the gateway's
+            traceback.print_exc()
+            self._say(f"a turn has failed: {error!r}")
+            return None
 
     def turn(self) -> int | None:
         """Look once, and do what is due. An exit code where the gateway has ended of its own will."""
@@ -162,6 +174,7 @@ class Keeper:
         if (request := self._request) is not None:
             self._serve(request, verdict)
         elif self._runs:
+            self._unhang(verdict)
             self._unwedge(verdict)
             self._start_if_due(verdict)
         return None
@@ -293,7 +306,7 @@ class Keeper:
         """Restart what stands: seen several times in a row, so that it is no machine that has just woken up."""
         self._wedged_looks = self._wedged_looks + 1 if verdict.state is State.WEDGED else 0
         patience = self._limits.wedged_seconds * self._limits.front_patience if verdict.half == "front" else 0.0
-        if self._wedged_looks < self._limits.wedged_looks or time.time() - verdict.since < patience:
+        if self._wedged_looks < self._limits.wedged_looks or verdict.standing_seconds < patience:
             return
         now = time.monotonic()
         if (
@@ -307,6 +320,15 @@ class Keeper:
         self._wedged_looks = 0
         self._say(f"THE GATEWAY IS WEDGED and is restarted: {verdict.sentence}")
         self._restart(verdict, 0.0)
+
+    def _unhang(self, verdict: Verdict) -> None:
+        """A child that does not even come to take the data directory hangs at its imports: killed, and tried again."""
+        if self._child is None or verdict.owner is not None:
+            return
+        seconds = time.monotonic() - self._child.began
+        if seconds >= self._limits.start_seconds:
+            self._say(f"the gateway has not taken its data directory within {seconds:.0f} s of its start: killed")
+            send(self._child.id, signal.SIGKILL)
 
     def _serve(self, request: Request, verdict: Verdict) -> None:
         try:

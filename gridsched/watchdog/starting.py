@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from gridsched.watchdog import files
 from gridsched.watchdog.processes import ProcessId, identify
@@ -78,11 +79,7 @@ class Starter:
         """Start one; `bound` to us, by a signal at our death, or on its own. On the main thread. Raises CannotStart."""
         shim = (sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid())) if bound else ()
         try:
-            files.require_ours(self._log.parent)
-            self._make_room()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(self._log, flags, 0o600), "ab") as output:
-                self._read_to = output.seek(0, os.SEEK_END)
+            with self._opened() as output:
                 process = subprocess.Popen(  # noqa: S603 - the gateway is what this program is there to run
                     (*shim, *launch.argv),
                     stdin=subprocess.DEVNULL,
@@ -97,7 +94,24 @@ class Starter:
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             raise CannotStart(f"the gateway cannot be started: {error.strerror}{where}") from None
-        return Started(process)
+        try:
+            return Started(process)
+        except OSError as error:
+            process.kill()
+            process.wait()
+            raise CannotStart(f"the gateway cannot be watched: {error.strerror}") from None
+
+    def _opened(self) -> BinaryIO:
+        """The file that it prints to. On a full disk it prints to nobody rather than not start. Raises OSError."""
+        try:
+            files.require_ours(self._log.parent)
+            self._make_room()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            output = os.fdopen(os.open(self._log, flags, 0o600), "ab")
+            self._read_to = output.seek(0, os.SEEK_END)
+        except OSError:
+            return Path(os.devnull).open("ab")
+        return output
 
     def last_words(self) -> str:
         """What the last one printed at its end."""

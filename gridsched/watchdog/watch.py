@@ -61,7 +61,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, and a sentence that says it. `half` is which half of a wedged one stands: scheduler or front."""
+    """What was found, and a sentence that says it. `half` is which half of a wedged one stands, scheduler or front, and
+    `standing_seconds` for how long."""
 
     state: State
     sentence: str
@@ -69,6 +70,7 @@ class Verdict:
     beat: Beat | None = None
     half: str = ""
     answer: Answer | None = None
+    standing_seconds: float = 0.0
     since: float = field(default_factory=time.time)
 
     @property
@@ -140,7 +142,7 @@ class Watch:
             return self._starting(owner, beat, stopped)
         if beat.age_seconds is not None and beat.age_seconds >= self._wedged_seconds:
             why = f"{owner} lives, but its scheduler has not beaten for {beat.age_seconds:.0f} s{stopped}"
-            return Verdict(State.WEDGED, why, owner, beat, "scheduler", None, time.time() - beat.age_seconds)
+            return Verdict(State.WEDGED, why, owner, beat, "scheduler", None, beat.age_seconds, _ago(beat.age_seconds))
         if standing:
             return Verdict(State.SERVING, f"{owner} does not answer just now{stopped}", owner, beat)
         return self._front(owner, beat)
@@ -152,7 +154,7 @@ class Watch:
             return self._front(owner, None)
         if stopped or age >= START_SECONDS:
             why = f"{owner} has been starting for {age:.0f} s without a first beat of its scheduler{stopped}"
-            return Verdict(State.WEDGED, why, owner, beat, "scheduler", None, time.time() - age)
+            return Verdict(State.WEDGED, why, owner, beat, "scheduler", None, age, _ago(age))
         return Verdict(State.STARTING, f"{owner} is starting", owner, beat)
 
     def _front(self, owner: Owner, beat: Beat | None) -> Verdict:
@@ -170,7 +172,7 @@ class Watch:
             if silent < self._wedged_seconds:
                 return Verdict(State.SERVING, f"{owner} does not answer just now on port {port}: {error}", owner, beat)
             why = f"{owner} has not answered on port {port} for {silent:.0f} s ({error}), though its scheduler beats"
-            return Verdict(State.WEDGED, why, owner, beat, "front", None, time.time() - silent)
+            return Verdict(State.WEDGED, why, owner, beat, "front", None, silent, _ago(silent))
         self._unanswered_since = None
         return Verdict(State.SERVING, f"{owner} answers on port {port}", owner, beat, "", answer)
 
@@ -239,6 +241,10 @@ def _is_locked(path: Path) -> bool:
 def _number(value: object) -> int:
     """A whole number that is none of the strange ones; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53 else 0
+
+
+def _ago(seconds: float) -> float:
+    return time.time() - seconds
 
 
 def _same(one: Verdict, other: Verdict) -> bool:

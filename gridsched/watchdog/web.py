@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from gridsched.watchdog import mcp
 from gridsched.watchdog.front import holder_of
+from gridsched.watchdog.timed import TimedReader
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 1024 * 1024
@@ -34,23 +35,6 @@ _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
 
 class PortTaken(Exception):
     """Somebody else listens there; one sentence."""
-
-
-class _Timed(io.RawIOBase):
-    """Reads a socket until a deadline, however slowly the bytes come."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.deadline = 0.0
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """As many bytes as there are. Raises TimeoutError at the deadline."""
-        self._connection.settimeout(max(0.001, self.deadline - time.monotonic()))
-        return self._connection.recv_into(buffer)
 
 
 class Server(ThreadingMixIn, HTTPServer):
@@ -112,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._timed = _Timed(self.connection)
+        self._timed = TimedReader(self.connection)
         self.rfile = io.BufferedReader(self._timed)  # the base class closes it
 
     def handle_one_request(self) -> None:

@@ -2,9 +2,9 @@
 
     python fake_gateway.py serve --data-dir D --config F
 
-What it does is told by words in F: `exit 3` (prints why and ends so), `silent` (never beats), `faint` (beats three
-times), `deaf` (listens and never answers), `stubborn` (ignores SIGTERM), `unloads` (has the unload route). It beats
-every 50 ms.
+What it does is told by words in F: `exit 3` (prints why and ends so), `hang` (comes to nothing), `silent` (never
+beats), `faint` (beats three times), `deaf` (listens and never answers), `stubborn` (ignores SIGTERM), `unloads` (has
+the unload route). It beats every 50 ms.
 """
 
 import argparse
@@ -63,6 +63,8 @@ def main() -> int:
     if "exit" in words:
         print(f"gridsched: {args.config}:1:1: told to end so")
         return int(words[words.index("exit") + 1])
+    if "hang" in words:
+        signal.pause()
     (args.data_dir / "run").mkdir(parents=True, exist_ok=True)
     lock = os.open(args.data_dir / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -243,3 +243,32 @@ def test_a_unit_of_the_service_manager_is_restarted_by_it(places: Places, strang
     assert "--user restart gridsched.service" in log.read_text(encoding="utf-8")
     assert outcome["by"] == "systemd unit gridsched.service"
     assert theirs.wait(5) == 0
+
+
+def test_a_gateway_that_hangs_before_it_owns_anything_is_killed(places: Places) -> None:
+    """An import from a folder on a dead server: no lock, no heartbeat, no port, and no end."""
+    bench = Bench(places, limits=replace(QUICK, start_seconds=0.1))
+    bench.configure("hang")
+    bench.turn_until(lambda: bench.has_said("has not taken its data directory"))
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    assert bench.has_said("killed by SIGKILL")
+    bench.close()
+
+
+def test_a_turn_that_fails_is_not_the_end_of_the_keeper(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who repairs must not be what breaks: it is said, and the next turn is tried."""
+    bench.configure("")
+    monkeypatch.setattr(bench.watch, "look", lambda: 1 / 0)
+    assert bench.keeper._safe_turn() is None
+    assert bench.has_said("a turn has failed: ZeroDivisionError")
+    monkeypatch.undo()
+    bench.turn_until(bench.serves)
+
+
+def test_a_place_where_nothing_can_be_written_does_not_keep_a_gateway_from_starting(bench: Bench) -> None:
+    """It prints to nobody then."""
+    bench.configure("")
+    bench.places.gateway_log.mkdir()
+    bench.turn_until(bench.serves)
+    assert bench.has_said("started the gateway")

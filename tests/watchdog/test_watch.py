@@ -4,14 +4,18 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from gridsched.watchdog.front import NoAnswer, ask
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import ProcessId, alive, identify, send
 from gridsched.watchdog.watch import State, Watch, owner_of, read_beat
@@ -141,3 +145,22 @@ def test_P4_no_signal_reaches_whoever_has_the_number_now() -> None:
         assert not alive(earlier)
         assert alive(real)
         assert send(real, signal.SIGKILL)
+
+
+def test_a_gateway_that_answers_a_byte_at_a_time_is_not_waited_for() -> None:
+    """One question takes as long as it is told it may, whatever comes back."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stop = threading.Event()
+
+        def drip() -> None:
+            connection = server.accept()[0]
+            with connection, suppress(OSError):
+                while not stop.wait(0.02):
+                    connection.sendall(b"H")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with pytest.raises(NoAnswer, match=r"no answer within 0\.2 s"):
+            ask(server.getsockname()[1], "GET", "/health", 0.2)
+        stop.set()
+        thread.join()
