@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.ports import MemoryPressure
 from tests.support.fakes import FailingCards
 from tests.support.front import House, serving
 
@@ -79,3 +81,15 @@ async def test_M11_host_memory_of_a_process_is_told(autojump_clock: MockClock) -
         assert instance["host_held_bytes"] == 123_000
         page = (await house.ask("GET", "/metrics")).body
         assert b'gridsched_model_host_memory_bytes{model="sim-chat-4b"} 123000.0' in page
+
+
+@pytest.mark.parametrize("told", [None, MemoryPressure(0.25, 0.125)])
+async def test_memory_pressure_is_told_where_the_kernel_does(
+    autojump_clock: MockClock, told: MemoryPressure | None
+) -> None:
+    """In the status and as a metric; where nothing is known, nothing is made up."""
+    async with serving(autojump_clock, pressure=lambda: told) as house:
+        shown = (await house.ask("GET", "/api/status")).json["host"]
+        assert shown == {"memory_pressure": None if told is None else {"some": 0.25, "full": 0.125}}
+        page = (await house.ask("GET", "/metrics")).body
+        assert (b'gridsched_host_memory_pressure_ratio{kind="some"} 0.25' in page) is (told is not None)

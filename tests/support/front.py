@@ -19,7 +19,7 @@ from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.core.policy import Policy
 from gridsched.metrics.registry import Metrics
-from gridsched.ports import DeviceMonitor, HeldOnHost
+from gridsched.ports import DeviceMonitor, HeldOnHost, MemoryPressure
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.runtime.tape import Recorder
@@ -170,6 +170,7 @@ async def serving(
     *,
     monitor: Callable[[DeviceMonitor], DeviceMonitor] = lambda cards: cards,
     held_on_host: HeldOnHost | None = None,
+    pressure: Callable[[], MemoryPressure | None] = lambda: None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean."""
     assert trio.lowlevel.current_clock() is clock
@@ -190,9 +191,10 @@ async def serving(
         store=MemoryStore(),
         clock=StandingClock(),
         held_on_host=held_on_host,
+        pressure=pressure,
     )
     runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True, recorder=recorder)
-    metrics.watch(runtime.snapshot, world.catalog)
+    metrics.watch(runtime.snapshot, world.catalog, parts.pressure)
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     ended = trio.Event()
