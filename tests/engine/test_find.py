@@ -128,10 +128,13 @@ def test_a_file_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the limit, and it is ended."""
+    """After the limit, and it is ended: one that is silent, and one that prints on and on."""
     monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", 0.05)
     path = shell(tmp_path, "exec sleep 60")
-    assert "no answer within 0.05 s" in find_engine(str(path)).info.problem
+    assert "no end of its answer within 0.05 s" in find_engine(str(path)).info.problem
+    monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    path = shell(tmp_path, "exec yes")
+    assert "4 MiB" in find_engine(str(path)).info.problem
 
 
 def test_a_wrapper_that_never_answers_is_ended_with_what_it_started(
@@ -140,7 +143,7 @@ def test_a_wrapper_that_never_answers_is_ended_with_what_it_started(
     """The script alone is not the program."""
     monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", 0.05)
     path = shell(tmp_path, f"sleep 60 & echo $! > {tmp_path}/pid; wait")
-    assert "no answer within 0.05 s" in find_engine(str(path)).info.problem
+    assert "no end of its answer within 0.05 s" in find_engine(str(path)).info.problem
     with contextlib.suppress(ProcessLookupError):  # gone and reaped already
         ended = os.pidfd_open(int((tmp_path / "pid").read_text(encoding="ascii")))
         assert select.select([ended], [], [], PATIENCE_SECONDS)[0] == [ended]

@@ -14,7 +14,7 @@ import trio.testing
 
 from gridsched.core.events import FailureCause, InstanceExited, InstanceReady
 from gridsched.engine.address import Port, free_port
-from gridsched.engine.find import find_engine
+from gridsched.engine.find import find_engine, how_it_listens
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.phases import Phase
 from gridsched.engine.upstream import open_answer
@@ -161,9 +161,15 @@ def test_P1_the_trial_finds_out_that_an_engine_knows_no_sockets(
     found = find_engine(str(fake(tmp_path)))
     assert found.info.ok, found.info.problem
     assert not found.unix_socket
+    (note,) = how_it_listens(found)
+    assert "with a key" in note
+    (note,) = how_it_listens(replace(found, options={}))
+    assert "any program here may ask" in note
 
 
 def test_P1_an_engine_that_knows_sockets_is_served_at_one(tmp_path: Path) -> None:
     """A port is only the second choice."""
     assert FAKE.exists()
-    assert find_engine(str(fake(tmp_path))).unix_socket
+    found = find_engine(str(fake(tmp_path)))
+    assert found.unix_socket
+    assert how_it_listens(found) == ()
