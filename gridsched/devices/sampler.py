@@ -128,18 +128,30 @@ class Sampler:
         self._lost = set(lost)
 
 
-async def sample_host_memory(
-    held_on_host: HeldOnHost,
-    engine_processes: Callable[[], Mapping[InstanceId, int]],
-    post: Post,
-    interval_seconds: float = HOST_MEMORY_SECONDS,
-) -> None:
-    """Post what each process holds of host memory, once in an interval while there are any, until cancelled (M11)."""
-    while True:
-        await trio.sleep(interval_seconds)
-        if processes := dict(engine_processes()):
-            held = await held_on_host(processes)
-            post(HostMemoryRead(tuple(sorted(held.items()))))
+class HostSampler:
+    """What each process holds of host memory, posted once in an interval while there are any (M11)."""
+
+    def __init__(
+        self, held_on_host: HeldOnHost, engine_processes: Callable[[], Mapping[InstanceId, int]], post: Post
+    ) -> None:
+        self._held_on_host = held_on_host
+        self._engine_processes = engine_processes
+        self._post = post
+        self._hurry = trio.Event()
+
+    async def run(self) -> None:
+        """Read and post until cancelled."""
+        while True:
+            with trio.move_on_after(HOST_MEMORY_SECONDS):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+            if processes := dict(self._engine_processes()):
+                held = await self._held_on_host(processes)
+                self._post(HostMemoryRead(tuple(sorted(held.items()))))
+
+    def hurry(self) -> None:
+        """Read again at once: a process has become ready, and what it grows to is held against what it holds now."""
+        self._hurry.set()
 
 
 async def verify_release(

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import trio
 
 from gridsched.core.commands import Log
-from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, ModelsChanged
+from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, InstanceReady, ModelsChanged
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
-from gridsched.devices.sampler import Recent, Sampler, sample_host_memory
+from gridsched.devices.sampler import HostSampler, Recent, Sampler
 from gridsched.ports import (
     Catalog,
     Clock,
@@ -109,6 +109,8 @@ class Runtime:
         self._sampler = Sampler(
             parts.monitor, parts.engine.processes, self._actor.post, recent, self.limits.sample_seconds
         )
+        held = parts.held_on_host
+        self._host_sampler = held and HostSampler(held, parts.engine.processes, self._actor.post)
         self._watch = ClockWatch(parts.clock, self._tell)
         self.adviser = Adviser(parts.catalog)
         self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
@@ -124,8 +126,10 @@ class Runtime:
         return Phase.DRAINING if self.draining else Phase.READY
 
     def post(self, event: Event) -> None:
-        """Tell the scheduler that something has happened."""
+        """Tell the scheduler that something has happened. A process that has become ready has its host memory read."""
         self._actor.post(event)
+        if self._host_sampler is not None and isinstance(event, InstanceReady):
+            self._host_sampler.hurry()
 
     def snapshot(self) -> Snapshot:
         """What there is at this moment, for those who only look."""
@@ -212,8 +216,8 @@ class Runtime:
         nursery.start_soon(follow, self.parts.devices_changed, self.post)
         nursery.start_soon(self._sampler.run)
         nursery.start_soon(self._watch.run, self._sampler.hurry)
-        if (held := self.parts.held_on_host) is not None:
-            nursery.start_soon(sample_host_memory, held, self.parts.engine.processes, self.post)
+        if self._host_sampler is not None:
+            nursery.start_soon(self._host_sampler.run)
         if self._beat is not None:
             phase, in_flight = (lambda: self.phase), (lambda: self.desk.open_tickets)
             nursery.start_soon(heartbeat, self._actor.pulse, phase, in_flight, self._beat)

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from gridsched.core.events import DeviceBack, DeviceLost, DeviceRead, Event, HostMemoryRead, MemoryReleased
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
-from gridsched.devices.sampler import Recent, Sampler, sample_host_memory, verify_release
+from gridsched.devices.sampler import HostSampler, Recent, Sampler, verify_release
 from gridsched.ports import Backend, DeviceInfo
 
 ONE, TWO = InstanceId(1), InstanceId(2)
@@ -191,7 +191,7 @@ async def test_D13_a_sampler_that_is_hurried_reads_at_once(autojump_clock: MockC
 
 
 async def test_M11_host_memory_is_posted_while_there_are_processes(autojump_clock: MockClock) -> None:
-    """Every five seconds, for those that can be read; nothing where there is none."""
+    """Every five seconds, and at once when it is asked for, of those that can be read; nothing where there is none."""
     processes: dict[InstanceId, int] = {}
     events: list[Event] = []
 
@@ -199,15 +199,19 @@ async def test_M11_host_memory_is_posted_while_there_are_processes(autojump_cloc
         await trio.lowlevel.checkpoint()
         return {instance: 1000 * pid for instance, pid in pids.items() if instance != TWO}
 
+    sampler = HostSampler(held, lambda: processes, events.append)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sample_host_memory, held, lambda: processes, events.append)
+        nursery.start_soon(sampler.run)
         await trio.sleep(12.0)
         assert events == []
         processes |= {TWO: 12, ONE: 11}
         await trio.sleep(10.0)
+        assert events == [HostMemoryRead(((ONE, 11_000),))] * 2
+        sampler.hurry()
+        await trio.sleep(0.5)
+        assert len(events) == 3
         nursery.cancel_scope.cancel()
-    assert events == [HostMemoryRead(((ONE, 11_000),))] * 2
-    assert autojump_clock.current_time() == 22.0
+    assert autojump_clock.current_time() == 22.5
 
 
 async def test_L5_memory_that_dropped_is_released_at_the_first_look(autojump_clock: MockClock) -> None:
