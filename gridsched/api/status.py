@@ -73,6 +73,7 @@ def _instance(view: InstanceView, at: float) -> Mapping[str, object]:
         "ctx_size": view.ctx_size,
         "slots": {"total": view.parallel, "busy": view.slots_busy},
         "paused": view.paused,
+        "reserved_bytes": view.reserved_bytes,
         "estimated_bytes": view.estimated_bytes,
         "measured_bytes": view.measured_bytes,
         "host_held_bytes": view.host_held_bytes,

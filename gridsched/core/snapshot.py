@@ -47,7 +47,8 @@ class DeviceView:
 @dataclass(frozen=True, slots=True)
 class InstanceView:
     """One process, or one that is being started or stopped. Times are the actor's clock, in seconds. `paused`: it
-    stands still while people chat (S10). `option_key` is of the launch that it is (L2). `host_held_bytes`: of host
+    stands still while people chat (S10). `option_key` is of the launch that it is (L2). `reserved_bytes`: what its
+    devices reserve for it, which is what one like it took where that was measured. `host_held_bytes`: of host
     memory, as `HostMemoryRead` says."""
 
     id: InstanceId
@@ -64,6 +65,7 @@ class InstanceView:
     last_used_seconds: float
     paused: bool = False
     option_key: str = ""
+    reserved_bytes: int = 0
     host_held_bytes: int | None = None
 
 

@@ -278,6 +278,7 @@ def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
         slots_busy=len(instance.grants),
         estimated_bytes=sum(part.total_bytes for part in option.footprint),
         measured_bytes=sum(page.bytes for page in held) if measured else None,
+        reserved_bytes=sum(page.bytes for page in held if not page.lost),
         since_seconds=instance.since,
         last_used_seconds=instance.last_used_at,
         paused=instance.paused,

@@ -264,7 +264,10 @@ def _wrong_with_status(status: Status) -> Iterator[str]:
     for item in status["instances"]:
         if item["state"] != "ready" or item["slots"]["busy"]:
             yield f"{item['model']} is {item['state']} with {item['slots']['busy']} slots busy"
-    held = sum(item["measured_bytes"] or item["estimated_bytes"] for item in status["instances"])
+    held = sum(item["reserved_bytes"] for item in status["instances"])
+    for item in status["instances"]:
+        if not item["reserved_bytes"]:
+            yield f"nothing is reserved for {item['model']}"
     booked = sum(device["reserved_bytes"] + device["freeing_bytes"] for device in status["devices"])
     if held != booked:
         yield f"{booked} bytes are reserved for processes that hold {held}"

@@ -28,6 +28,10 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_HERE}::test_B10_no_engine_outlives_a_gateway_that_is_killed",
         "engine/test_child.py::test_P2_kill_9_of_the_parent_leaves_no_child",
     ),
+    "B11": (
+        f"{_HERE}::test_B11_a_number_that_somebody_else_has_by_now_costs_nobody_his_life",
+        "engine/test_sweep.py::test_B10_B11_orphans_are_ended_and_nobody_else",
+    ),
     "B13": (f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",),
     "B15": (
         f"{_HERE}::test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next",
@@ -95,6 +99,11 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         _DOUBT,
         "vram/test_environment.py::test_E25_what_would_move_memory_or_devices_is_refused_by_name",
     ),
+    "M1": (
+        "cli/test_install_service.py::test_M1_both_services_are_written_enabled_and_started",
+        "cli/test_install_service.py::test_M1_without_lingering_the_exact_command_is_said_and_the_code_is_1",
+        "service/test_units.py::test_the_gateways_limits_are_longer_than_what_they_bound",
+    ),
     "M3": (
         f"{_SERVICE}::test_M3_a_flood_of_output_stays_within_bounds_and_hinders_nobody",
         "engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",
@@ -107,14 +116,16 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     "M10": (
         "cli/test_refusals.py::test_a_port_that_is_taken_names_its_holder",
         "cli/test_refusals.py::test_a_data_directory_in_use_names_its_holder",
+        "service/test_units.py::test_M10_the_exit_codes_of_the_unit_are_the_products",
+    ),
+    "M11": (
+        f"{_SERVICE}::test_M11_a_process_that_grows_with_every_request_is_started_anew_in_a_quiet_moment",
+        "stories/test_growth.py::test_M11_a_process_beyond_its_host_memory_is_begun_anew_while_nobody_uses_it",
     ),
 }
 """By number, the tests that show it: a file under `tests`, and a function there."""
 
 NOT_SHOWN: Mapping[str, str] = {
-    "B11": "no engine is looked for by a number yet: there is no file of them that could be stale",
-    "M1": "there is no install command yet",
     "M9": "there is no panel",
-    "M11": "the memory of an engine on the host is measured, and limited by nothing yet",
 }
 """By number, why nothing shows it."""

@@ -71,7 +71,7 @@ def test_a_child_of_the_test_itself_is_seen_also_as_a_zombie() -> None:
     assert own_children(before) == []
 
 
-READY = {"model": "m", "state": "ready", "slots": {"busy": 0}, "estimated_bytes": 7, "measured_bytes": None}
+READY = {"model": "m", "state": "ready", "slots": {"busy": 0}, "reserved_bytes": 7}
 IDLE = {"running": 0, "length": 0}
 
 
@@ -83,6 +83,7 @@ def test_what_is_wrong_in_the_books_is_seen() -> None:
     assert list(_wrong_with_status(good | {"queues": {"batch": {"running": 0, "length": 2}}}))
     assert list(_wrong_with_status(good | {"instances": [READY | {"state": "draining"}]}))
     assert list(_wrong_with_status(good | {"instances": []}))
+    assert list(_wrong_with_status(good | {"instances": [READY, READY | {"reserved_bytes": 0}]}))
     assert list(_wrong_with_status(good | {"devices": [card | {"freeing_bytes": 1}]}))
 
 

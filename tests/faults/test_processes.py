@@ -150,6 +150,32 @@ def test_B10_no_engine_outlives_a_gateway_that_is_killed(start: Start, tmp_path:
             foreign.kill()
 
 
+def test_B11_a_number_that_somebody_else_has_by_now_costs_nobody_his_life(start: Start, tmp_path: Path) -> None:
+    """B11: a file of a server before names an innocent with another start, the test itself from another boot, and
+    what is no process at all: each lives, and what is not believed is told."""
+    bench = start({"m": Served()})
+    bench.gateway.stop()
+    with subprocess.Popen(["/bin/sleep", "60"]) as innocent:
+        try:
+            noted = [
+                {"pid": innocent.pid, "start_ticks": 1, "model": "m", "spawn": "gridsched-0"},
+                {"pid": os.getpid(), "start_ticks": 2, "model": "m", "spawn": "gridsched-1"},
+                {"pid": -1, "start_ticks": 3, "model": "m", "spawn": "gridsched-2"},
+            ]
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+            owner = {"pid": bench.gateway.process.pid, "start_ticks": 1}
+            told = {"boot_id": boot, "owner": owner, "children": noted}
+            (tmp_path / "data" / "run" / "children.json").write_text(json.dumps(told), encoding="utf-8")
+            again = start()
+            assert again.chat("m").status == 200
+            assert innocent.poll() is None
+            said = again.gateway.log.read_text(encoding="utf-8")
+            assert f"process {innocent.pid} is another one than was noted" in said
+            assert "1 of 3 entries make no sense" in said
+        finally:
+            innocent.kill()
+
+
 def test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next(bench: Bench) -> None:
     """B15: its polling ends with it, and a new request finds it: one start in all."""
     bench.tell("b15", start_delay_seconds=0.4)

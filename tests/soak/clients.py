@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from math import inf
+from typing import Any
 
 from tests.faults.bench import Bench, chat_body
 from tests.soak.plan import REAL, Ask
@@ -102,7 +103,7 @@ def _read_stream(asked: Ask, answer: http.client.HTTPResponse) -> str:
             return ANSWERED if whole else f"wrong: {len(words)} words of {asked.size}"
         event = json.loads(line)
         if "error" in event:
-            return f"error {event['error'].get('code')}"
+            return _told(event["error"])
         words += [str(choice["delta"].get("content") or "").strip() for choice in event["choices"]]
     return "error cut"
 
@@ -121,8 +122,12 @@ def _words(count: int) -> list[str]:
 
 def _error(status: int, body: bytes) -> str:
     try:
-        error = json.loads(body)["error"]
-        cause = (error.get("gridsched") or {}).get("cause")
-        return f"error {error.get('code') or status}" + (f" {cause}" if cause else "")
+        return _told(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"error {status} without a word"
+
+
+def _told(error: dict[str, Any]) -> str:
+    """Code, and cause where one is given."""
+    cause = (error.get("gridsched") or {}).get("cause")
+    return f"error {error.get('code')}" + (f" {cause}" if cause else "")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 REQUESTS_PER_SECOND = 14.0
-HARMS_PER_SECOND = 1.0
+HARMS_PER_SECOND = 0.6
 BURST_SECONDS, LULL_SECONDS = 6.0, 3.0
 """People chat in bursts; in between low work has the machine."""
 
@@ -16,7 +16,7 @@ ENDS: Mapping[str, int] = {"whole": 80, "leaves": 8, "breaks off": 5, "reads slo
 """How clients end, by weight."""
 
 HARMS: Mapping[str, int] = {
-    "kill": 6,
+    "kill": 5,
     "stop": 4,
     "exit while loading": 2,
     "exit at a request": 3,
