@@ -237,7 +237,9 @@ class _Walk:
         """Plan those that people wait for."""
         for want in wants:
             self._add_unless(want, self.slots.is_far_ahead(self.plans))
-        self._turns = [(plan, plan.held.until) for plan in self.plans if plan.held is not None]
+        for plan in self.plans:
+            if plan.held is not None:  # a start may come free (P6a): what low work had loaded would go again
+                self._turns.append((plan, -inf if plan.held.rule == "P6a" else plan.held.until))
 
     def low(self, wants: list[Want]) -> None:
         """Plan the others."""

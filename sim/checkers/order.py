@@ -20,6 +20,7 @@ class Order(Checker):
     def __init__(self, book: Facts, found: list[Violation]) -> None:
         super().__init__(book, found)
         self._passed: Counter[tuple[JobId, str]] = Counter()  # how often another key was served before a job (S2)
+        self._low_step_of: dict[str, int] = {}  # when a low step of a key was last granted, whatever its model
 
     def judges(self) -> Mapping[type, Callable[..., None]]:
         """Grants."""
@@ -38,10 +39,13 @@ class Order(Checker):
         for other in line.jobs.values():
             if other is not note and not (family and not _alike(note, other)):
                 self._judge_pair(note, other, instance)
+        if note.low:
+            self._low_step_of[note.job.key] = self.book.step
 
     def _judge_pair(self, note: JobNote, other: JobNote, instance: InstanceNote) -> None:
         if note.job_class == other.job_class:
-            if note.first_granted_at is None and other.first_granted_at is None:
+            both_new = note.first_granted_at is None and other.first_granted_at is None
+            if both_new and not self._had_its_turn(note, other, instance):
                 self._judge_peers(note, other)
         elif other.job_class < note.job_class and not self._may_overtake(note, other, instance):
             what = f"{note.job_class.label} job {note.job.id} goes before"
@@ -60,14 +64,23 @@ class Order(Checker):
                 what = f"job {theirs.id} of key {theirs.key!r} has been passed {times} times by {mine.key!r}"
                 self.broken("S2", f"{what}, although {other.ahead} steps of its key were before it")
 
+    def _had_its_turn(self, note: JobNote, other: JobNote, instance: InstanceNote) -> bool:
+        """S5: relief goes to keys in turn over all models: the other's may have had its own elsewhere, where a slot was
+        free for it."""
+        if note.job.key == other.job.key or not self._may_be_relief(note, instance):
+            return False
+        return self._low_step_of.get(other.job.key, 0) > self._low_step_of.get(note.job.key, 0)
+
+    def _may_be_relief(self, note: JobNote, instance: InstanceNote) -> bool:
+        relief = self.book.policy.background_max_starvation_seconds
+        starved = note.low and relief > 0 and self.book.starved_for(note) >= relief - 1e-6
+        return starved and any(self.book.maybe_interactive(device) for device in instance.devices)
+
     def _may_overtake(self, note: JobNote, other: JobNote, instance: InstanceNote) -> bool:
         """Relief lifts S1 for starved low work; S5b lifts it between background and batch."""
+        if self._may_be_relief(note, instance):
+            return True
         book = self.book
-        relief = book.policy.background_max_starvation_seconds
-        if relief > 0 and book.starved_for(note) >= relief - 1e-6:
-            for device in instance.devices:
-                if book.maybe_interactive(device):
-                    return True
         limit = book.policy.batch_max_starvation_seconds
         batch = note.job_class is JobClass.BATCH and other.job_class is JobClass.BACKGROUND
         return batch and limit > 0 and book.starved_for(note) >= limit - 1e-6
