@@ -8,6 +8,7 @@ from gridsched.core.ids import DeviceName
 from sim.checkers.checker import Checker
 from sim.checkers.notes import LONG_AGO, InstanceNote
 
+PLAUSIBLE_PART = 4
 FREEZE_SECONDS = 10.0  # L3: so long after a stop, what others hold may be taken as it was before
 
 
@@ -56,11 +57,19 @@ class Memory(Checker):
         if need > free:
             self.broken("L3", f"{command.model} needs {need} on {device}, {free} are free and not promised")
 
-    @staticmethod
-    def _ours(one: InstanceNote, device: DeviceName) -> int:
+    def _held(self, one: InstanceNote, device: DeviceName) -> int | None:
+        """What a process was last read to hold, None where that is nothing, or too little to be all of one that was
+        ready by then (B16, D14)."""
+        held = one.held.get(device)
+        if held is None or not LONG_AGO < one.ready_at <= self.book.read_at.get(device, LONG_AGO):
+            return held
+        estimate = dict(one.start.option.estimates).get(device, 0)
+        return held if held * PLAUSIBLE_PART >= estimate else None
+
+    def _ours(self, one: InstanceNote, device: DeviceName) -> int:
         """What of a device's used bytes is believed to be a process's: all that it may take where it is gone, or was
         not read the last time."""
-        held = one.held.get(device, 0)
+        held = self._held(one, device) or 0
         read = held and device not in one.unread and one.state != "exited"
         return held if read else max(held, one.needs(device))
 
@@ -69,12 +78,13 @@ class Memory(Checker):
         and could not be read, or goes and was read."""
         if one.state == "exited" or (one.state == "stopping" and device in one.held):
             return 0
+        if self._held(one, device) is None and device in one.held:
+            return 0
         if device in one.unread and LONG_AGO < one.ready_at <= self.book.read_at.get(device, LONG_AGO):
             return 0
         return max(0, self._least(one, device) - one.held.get(device, 0))
 
-    @staticmethod
-    def _least(one: InstanceNote, device: DeviceName) -> int:
+    def _least(self, one: InstanceNote, device: DeviceName) -> int:
         """The least that may stand for a process: its estimate, or what it holds once it has served (L2)."""
-        need, held = one.needs(device), one.held.get(device)
+        need, held = one.needs(device), self._held(one, device)
         return min(need, held) if one.served and held is not None else need
