@@ -60,8 +60,6 @@ def health(house: House, began: float) -> dict[str, object]:
 
 
 def _devices(house: House, snapshot: Snapshot) -> list[dict[str, object]]:
-    parts = house.runtime.parts
-    now_less_steady = parts.clock.wall_seconds() - snapshot.at
     views = {view.name: view for view in snapshot.devices}
     return [
         {
@@ -69,9 +67,9 @@ def _devices(house: House, snapshot: Snapshot) -> list[dict[str, object]]:
             "label": info.label,
             "backend": info.backend.value,
             "total_bytes": info.spec.total_bytes,
-            **(availability(views[info.spec.name], now_less_steady) if info.spec.name in views else {}),
+            **(availability(house, views[info.spec.name]) if info.spec.name in views else {}),
         }
-        for info in parts.monitor.devices()
+        for info in house.runtime.parts.monitor.devices()
     ]
 
 

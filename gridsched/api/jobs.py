@@ -23,7 +23,6 @@ def one_job(house: House, job_id: JobId) -> dict[str, object] | None:
     told = house.runtime.explain(job_id)
     if told is None:
         return None
-    wall_seconds = house.runtime.parts.clock.wall_seconds()
     return {
         "job": told.job,
         "state": "waiting" if told.waiting else "running" if told.running else "over",
@@ -31,7 +30,7 @@ def one_job(house: House, job_id: JobId) -> dict[str, object] | None:
         "waiting": waiting(told.waiting) if told.waiting else None,
         "running": _running(told.running) if told.running else None,
         "plan": _plan(told.plan) if told.plan else None,
-        "story": [line_of(log, wall_seconds - (told.at - at)) for at, log in told.story],
+        "story": [line_of(log, house.runtime.wall_seconds_at(at)) for at, log in told.story],
     }
 
 

@@ -13,10 +13,9 @@ from gridsched.runtime.decisions import rfc3339
 def status(house: House) -> dict[str, object]:
     """What there is at this moment: devices, processes, queues, who waits and why, models in back-off."""
     now = house.runtime.snapshot()
-    wall_seconds = house.runtime.parts.clock.wall_seconds()
     return {
         "draining": now.draining,
-        "devices": [_device(view) | availability(view, wall_seconds - now.at) for view in now.devices],
+        "devices": [_device(view) | availability(house, view) for view in now.devices],
         "host": {"memory_pressure": _pressure(house.runtime.parts.pressure())},
         "instances": [_instance(view, now.at) for view in now.instances],
         "queues": {
@@ -38,12 +37,12 @@ def _pressure(told: MemoryPressure | None) -> Mapping[str, float] | None:
     return None if told is None else {"some": told.some, "full": told.full}
 
 
-def availability(view: DeviceView, wall_less_steady_seconds: float) -> dict[str, object]:
+def availability(house: House, view: DeviceView) -> dict[str, object]:
     """Whether a device answers; since when it does not, by the wall clock, and the driver's word for it (D6)."""
     lost_since = view.lost_since_seconds
     return {
         "available": lost_since is None,
-        "unavailable_since": None if lost_since is None else rfc3339(lost_since + wall_less_steady_seconds),
+        "unavailable_since": None if lost_since is None else rfc3339(house.runtime.wall_seconds_at(lost_since)),
         "why": view.lost_why or None,
     }
 

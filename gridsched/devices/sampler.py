@@ -146,8 +146,9 @@ class HostSampler:
                 await self._hurry.wait()
             self._hurry = trio.Event()
             if processes := dict(self._engine_processes()):
-                held = await self._held_on_host(processes)
-                self._post(HostMemoryRead(tuple(sorted(held.items()))))
+                with suppress(OSError):  # out of descriptors: the next reading may succeed
+                    held = await self._held_on_host(processes)
+                    self._post(HostMemoryRead(tuple(sorted(held.items()))))
 
     def hurry(self) -> None:
         """Read again at once: a process has become ready, and what it grows to is held against what it holds now."""

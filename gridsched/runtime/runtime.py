@@ -135,6 +135,10 @@ class Runtime:
         """What there is at this moment, for those who only look."""
         return self._actor.scheduler.snapshot(trio.current_time())
 
+    def wall_seconds_at(self, at: float) -> float:
+        """What the wall clock said at a moment of a snapshot's clock."""
+        return self._watch.wall_seconds_at(at)
+
     def said(self, job_id: JobId) -> str | None:
         """What a waiting job is told while it waits (H3), or None when it does not."""
         return self._actor.scheduler.said(job_id, trio.current_time())

@@ -9,6 +9,7 @@ Must never decide anything, and must never wait: what is seen of the machine's c
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,6 +56,10 @@ class SteadyClock(trio.abc.Clock):
         return min(deadline - self.current_time(), LOOK_SECONDS)
 
 
+KEPT_FINDINGS = 1000
+"""A laptop that sleeps ten times a day for three months; moments before them are told less well."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """All clocks at one moment, in seconds: `steady` is trio's."""
@@ -78,6 +83,12 @@ class ClockWatch:
     def __init__(self, clock: Clock, tell: Callable[[Log], None]) -> None:
         self._clock = clock
         self._tell = tell
+        self._found_so_far: deque[tuple[float, float]] = deque(maxlen=KEPT_FINDINGS)
+
+    def wall_seconds_at(self, steady: float) -> float:
+        """What the wall clock said at a moment of trio's clock, to a second: as the decision log has it."""
+        since = sum(seconds for at, seconds in self._found_so_far if at > steady)
+        return self._clock.wall_seconds() - (trio.current_time() - steady) - since
 
     async def run(self, came_back: Callable[[], None]) -> None:
         """Look once a second until cancelled. `came_back` is called after every time in which we did not run."""
@@ -98,6 +109,7 @@ class ClockWatch:
         """Whether it is one; then it is told."""
         if math.fabs(seconds) <= JUMP_SECONDS:
             return False
+        self._found_so_far.append((trio.current_time(), seconds))
         self._tell(Log(LogEvent.CLOCK, figures={"kind": kind, "seconds": round(seconds, 3), "why": _WHY[kind]}))
         return True
 

@@ -14,7 +14,7 @@ from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.devices.sampler import HostSampler, Recent, Sampler, verify_release
 from gridsched.ports import Backend, DeviceInfo
 
-ONE, TWO = InstanceId(1), InstanceId(2)
+ONE, TWO, THREE = InstanceId(1), InstanceId(2), InstanceId(3)
 GPU0, GPU1 = DeviceName("gpu0"), DeviceName("gpu1")
 OPTION = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0, weights_bytes=800),))
 WIDE = LaunchOption("key", 4096, 1, (DeviceFootprint(GPU0), DeviceFootprint(GPU1)))
@@ -191,12 +191,15 @@ async def test_D13_a_sampler_that_is_hurried_reads_at_once(autojump_clock: MockC
 
 
 async def test_M11_host_memory_is_posted_while_there_are_processes(autojump_clock: MockClock) -> None:
-    """Every five seconds, and at once when it is asked for, of those that can be read; nothing where there is none."""
+    """Every five seconds, and at once when it is asked for, of those that can be read; a reading that
+    fails is left out."""
     processes: dict[InstanceId, int] = {}
     events: list[Event] = []
 
     async def held(pids: Mapping[InstanceId, int]) -> Mapping[InstanceId, int]:
         await trio.lowlevel.checkpoint()
+        if THREE in pids:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return {instance: 1000 * pid for instance, pid in pids.items() if instance != TWO}
 
     sampler = HostSampler(held, lambda: processes, events.append)
@@ -210,8 +213,13 @@ async def test_M11_host_memory_is_posted_while_there_are_processes(autojump_cloc
         sampler.hurry()
         await trio.sleep(0.5)
         assert len(events) == 3
+        processes |= {THREE: 0}
+        await trio.sleep(10.0)
+        del processes[THREE]
+        await trio.sleep(5.0)
+        assert len(events) == 4
         nursery.cancel_scope.cancel()
-    assert autojump_clock.current_time() == 22.5
+    assert autojump_clock.current_time() == 37.5
 
 
 async def test_L5_memory_that_dropped_is_released_at_the_first_look(autojump_clock: MockClock) -> None:

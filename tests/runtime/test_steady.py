@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from itertools import pairwise
 
 import pytest
@@ -185,6 +186,25 @@ async def test_D13_a_wall_clock_that_is_set_changes_the_log_alone(machine: Machi
         assert min(times) < "2027-01-15T07:10" < max(times) < "2027-01-15T08:10"
         assert sum(later < earlier for earlier, later in pairwise(times)) == 1
         assert server.logged("stop") == []
+
+
+async def test_D13_what_happened_when_is_told_as_the_log_has_it(machine: Machine, clock: SteadyClock) -> None:
+    """After a stop, a sleep and a clock that was set, the story of an old job still has the times of its lines."""
+    async with server_on(machine, clock) as server:
+        job = server.job(MIDDLE)
+        await server.ask(job)
+        for change in (machine.stop, machine.sleep):
+            change(2 * HOUR)
+            await trio.sleep(10.0)
+        machine.wall -= HOUR / 2
+        await trio.sleep(10.0)
+        assert len(told(server)) == 3
+        explained = server.runtime.explain(job.id)
+        assert explained is not None
+        assert len(explained.story) == 3
+        logged = {at: datetime.fromisoformat(str(line["time"])).timestamp() for at, line in server.lines}
+        for at, _ in explained.story:
+            assert server.runtime.wall_seconds_at(at) == pytest.approx(logged[at], abs=0.002)
 
 
 class Counting:
