@@ -20,7 +20,8 @@ class Authority:
         """The refusal of what changes the machine, or None for a request that may."""
         if not self._admin_token:
             return Problem(
-                "remote_admin_requires_credential", "this server has no admin token: its data directory has none"
+                "remote_admin_requires_credential",
+                "this server has no admin token: it keeps no data directory, or could not write there",
             )
         said = headers.get(b"authorization")
         if said is None:

@@ -18,6 +18,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _sentence(in_flight: int) -> str:
     return (
-        f"the server restarts{local.until_done(in_flight)}; started again by systemd or gridsched watchdog --run, not"
-        " from a terminal"
+        f"the server ends{local.until_done(in_flight)}, and asks to be started again: systemd and gridsched watchdog"
+        " --run do it, a terminal does not"
     )

@@ -1,9 +1,12 @@
 """Who may drain and restart the server (H6)."""
 
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched import app
 from gridsched.api.admin import RESTART
 from gridsched.api.authority import Authority
 from tests.support.front import ADMIN_WORD, serving
@@ -46,6 +49,17 @@ def test_H6_without_a_token_nobody_may() -> None:
         assert problem is not None
         assert problem.status == 403
     assert Authority("a" * 32).refuse_admin({b"authorization": b"bearer  " + b"a" * 32}) is None
+
+
+def test_H6_a_token_that_cannot_be_written_does_not_stop_the_server(tmp_path: Path) -> None:
+    """A full disk, or a folder that has gone: that is said, and nobody may."""
+    said: list[str] = []
+    authority = app.authority_in(tmp_path / "absent", said.append)
+    assert authority.refuse_admin({b"authorization": b"Bearer " + b"a" * 64}) is not None
+    assert len(said) == 1
+    assert f"no admin token can be kept in {tmp_path / 'absent'}: No such file" in said[0]
+    assert app.authority_in(None, said.append).refuse_admin({}) is not None
+    assert len(said) == 1
 
 
 async def test_P8_a_drain_takes_nobody_new_and_the_server_stays(autojump_clock: MockClock) -> None:

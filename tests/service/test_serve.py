@@ -46,7 +46,7 @@ def test_a_manager_hears_how_the_server_is_until_its_end(tmp_path: Path) -> None
             gateway.process.send_signal(signal.SIGSTOP)
             while ear.hear(0.1) is not None:  # what was said before it stood
                 pass
-            assert ear.hear(2.5 * PERIOD_SECONDS) is None
+            assert ear.hear(1.6 * PERIOD_SECONDS) is None
             gateway.process.send_signal(signal.SIGCONT)
             assert ear.until("WATCHDOG", 3 * PERIOD_SECONDS) == "1"
             found = (tmp_path / "data" / FILE).stat()

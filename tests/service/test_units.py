@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from gridsched import app
 from gridsched.api.admin import RESTART
 from gridsched.runtime.heartbeat import BEAT_SECONDS
+from gridsched.service import units
 from gridsched.service.systemd import START_SECONDS
 from gridsched.service.units import GATEWAY, KEPT, WATCHDOG, UnitError, Words, is_untouched, kept, quoted, rendered
 from gridsched.settings.load import defaults
@@ -136,6 +138,14 @@ def test_what_a_unit_cannot_hold_is_refused(word: str) -> None:
     with pytest.raises(UnitError, match="starts no program"):
         Words(Path("/it's/python"), Path("/d"), None, {}).command("serve")
     assert kept({"PATH": word, "HF_HOME": "/hub", "HF_TOKEN": "secret"}) == {"HF_HOME": "/hub"}
+
+
+def test_the_templates_come_with_the_package() -> None:
+    """A wheel has them where they are looked for, a source tree at its top."""
+    project = tomllib.loads((README.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    inside = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]["systemd"]
+    assert Path(inside) == Path("gridsched/service/templates")
+    assert units._folder() in (README.parent, README.parents[1] / inside)
 
 
 def test_no_secret_is_taken_over() -> None:
