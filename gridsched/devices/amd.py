@@ -149,14 +149,14 @@ def _is_at(node: Path, pci: PciAddress) -> bool:
 
 
 def _held_by_files(proc: Path, pid: int, pci: PciAddress) -> int | None:
-    """What the open files of a process hold of a card, None where it has none there or may not be looked at. Several
+    """What the open files of a process hold of a card, None where they do not tell or may not be looked at. Several
     files of one client, as after a fork, tell of the same memory."""
     clients: dict[str, int] = {}
     try:
         for path in (proc / str(pid) / "fdinfo").iterdir():
             told = _fields(path)
-            if told.get("drm-driver") == "amdgpu" and _is_address(told.get("drm-pdev", ""), pci):
-                size = _vram(told)
+            ours = told.get("drm-driver") == "amdgpu" and _is_address(told.get("drm-pdev", ""), pci)
+            if ours and (size := _vram(told)) is not None:
                 client = told.get("drm-client-id", path.name)
                 clients[client] = max(size, clients.get(client, 0))
     except OSError:
@@ -164,13 +164,14 @@ def _held_by_files(proc: Path, pid: int, pci: PciAddress) -> int | None:
     return sum(clients.values()) if clients else None
 
 
-def _vram(told: Mapping[str, str]) -> int:
-    """What is resident: newer kernels say so, older ones call it memory; those between tell the total, too."""
+def _vram(told: Mapping[str, str]) -> int | None:
+    """What is resident: newer kernels say so, older ones call it memory; those between tell the total, too. None where
+    none of these is told."""
     for key in ("drm-resident-vram", "drm-memory-vram", "drm-total-vram"):
         number, _, unit = told.get(key, "").partition(" ")
         if number.isdigit() and unit.strip() in _UNITS:
             return int(number) * _UNITS[unit.strip()]
-    return 0
+    return None
 
 
 def _is_address(text: str, pci: PciAddress) -> bool:

@@ -166,6 +166,16 @@ async def test_each_kernels_word_for_it_is_understood(machine: Machine, key: str
     assert read.held == ((ONE, 4096),)
 
 
+@pytest.mark.parametrize("size", ["?", "4096 GiB"])
+async def test_what_a_kernel_does_not_tell_is_unknown_never_zero(machine: Machine, size: str) -> None:
+    """An old kernel, or a unit that is not documented."""
+    machine.card(0)
+    machine.file(11, 4, *vram(size))
+    machine.file(11, 5, *vram("4096", pci="nowhere"))
+    (read,) = await machine.monitor().read({ONE: 11})
+    assert read.held == ()
+
+
 async def test_what_a_compute_process_holds_is_the_larger_of_two_accounts(machine: Machine) -> None:
     """It has opened the card, too: both tell of the same memory. A wrapper's child belongs to its family."""
     machine.card(0, used=8 * GIB)
