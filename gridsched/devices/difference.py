@@ -122,7 +122,9 @@ class Difference:
                 self._unknown.add(instance_id)
         self._coming = {}
 
-    def _known_bytes(self, seen: Seen, others: Collection[int]) -> int:
-        """What of the use in a reading is known to be somebody's: ours, and these others'."""
-        told = sum(seen.figures.values()) + sum(self._kept.values())
-        return told + sum(size for pid, size in seen.others.items() if size is not None and pid in others)
+    @staticmethod
+    def _known_bytes(seen: Seen, others: Collection[int]) -> int:
+        """What of the use in a reading is known to be somebody's and may have changed: ours that are told, and these
+        others'. What is kept has not."""
+        told = (size for pid, size in seen.others.items() if size is not None and pid in others)
+        return sum(seen.figures.values()) + sum(told)

@@ -179,9 +179,9 @@ async def test_what_a_kernel_does_not_tell_is_unknown_never_zero(machine: Machin
 async def test_what_a_compute_process_holds_is_the_larger_of_two_accounts(machine: Machine) -> None:
     """It has opened the card, too: both tell of the same memory. A wrapper's child belongs to its family."""
     machine.card(0, used=8 * GIB)
-    machine.card(1, "0000:41:00.0", vram=16 * GIB)
+    machine.card(1, "0000:41:02.0", vram=16 * GIB)
     machine.compute(1, 0x0B00, (12, 4 * GIB), (99, GIB))
-    machine.compute(2, 0x4100, (12, GIB))
+    machine.compute(2, 0x4110, (12, GIB))
     machine.file(11, 3)
     machine.file(12, 4, *vram("1024 MiB"), parent=11)
     first, second = await machine.monitor().read({ONE: 11})

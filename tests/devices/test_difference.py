@@ -75,6 +75,21 @@ def test_D2_two_that_come_together_are_both_unknown(card: Card) -> None:
     assert card.read(950, ONE) == {}
 
 
+def test_D2_two_that_are_first_seen_together_are_both_unknown(card: Card) -> None:
+    """They have begun between two readings."""
+    assert card.read(900, ONE, TWO) == {}
+    assert card.read(900, ONE) == {}
+
+
+def test_D2_one_that_ends_and_never_was_on_this_card_is_no_reason_to_doubt_the_next(card: Card) -> None:
+    """Where a driver lists nobody, each of ours is watched on all cards; its model was on another one."""
+    card.read(100, ONE)
+    card.settle(ONE)
+    card.now += SETTLE_SECONDS
+    card.read(100, ONE)
+    assert card.read(700, TWO) == {TWO: 600}
+
+
 def test_D2_one_that_comes_after_the_other_is_told_from_it(card: Card) -> None:
     """What the first holds is kept at what it was before the second."""
     card.read(600, ONE)
@@ -315,6 +330,15 @@ async def test_D14_managed_memory_never_replaces_the_estimate(driver: Driver) ->
     assert ledger.measure(ONE, option, GPU0) is None
     assert ledger.bytes_of(ONE) == {GPU0: 20 * GIB}
     assert "under a quarter" in str(ledger.refusal(ONE, option, GPU0))
+
+
+async def test_D2_a_family_with_a_figure_missing_has_none(driver: Driver) -> None:
+    """A part of it would be believed for all of it."""
+    driver.process(11)
+    driver.process(12, parent=11)
+    driver.tell(BIG, f"holds 0 compute 11 {GIB}", "holds 0 compute 12 unknown")
+    (read,) = await driver.opened().read({ONE: 11})
+    assert read.held == ()
 
 
 async def test_D2_on_a_card_where_it_is_listed_alone_it_is_watched(driver: Driver) -> None:

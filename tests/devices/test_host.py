@@ -278,14 +278,15 @@ def numbered(machine: Machine, name: str, numbers: str, namespace: str) -> None:
 
 def test_D4_in_a_container_with_its_hosts_proc_our_processes_are_found_there(machine: Machine) -> None:
     """By their last number, in our own namespace alone: another container has a process 42, too."""
-    for pid, parent in ((5042, 5001), (5043, 5042), (6042, 1), (42, 1)):
+    for pid, parent in ((5042, 5001), (5043, 5042), (6042, 1), (6077, 1), (42, 1)):
         machine.process(pid, parent=parent)
     numbered(machine, "self", "5001\t1", "402")
     for name, numbers, namespace in (
         ("5042", "5042 42", "402"),
         ("5043", "5043 43", "402"),
         ("6042", "6042 42", "777"),
+        ("6077", "6077 77", "777"),
         ("42", "42", "1"),
     ):
         numbered(machine, name, numbers, namespace)
-    assert process_trees({42, 99}, machine.proc) == {42: {5042, 5043}, 99: frozenset()}
+    assert process_trees({42, 77}, machine.proc) == {42: {5042, 5043}, 77: frozenset()}

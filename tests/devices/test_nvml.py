@@ -160,6 +160,9 @@ def test_B16_a_card_that_the_engine_does_not_list_is_not_planned(
         usable=lambda cards: {info.spec.name: Backend.VULKAN for info in cards if info.spec.name in listed},
     )
     assert names == used
+    if used is None:
+        with pytest.raises(pynvml.NVMLError_Uninitialized):  # a driver that is not used is let go
+            pynvml.nvmlDeviceGetCount()
     assert notes[0].startswith("gpu0 (NVIDIA Small) is not used, because the engine does not list it: name a")
     assert len(notes) == 2 - len(listed)
 
@@ -334,6 +337,10 @@ async def test_D6_one_lost_card_costs_the_other_no_reading(driver: Driver, mock_
         assert [read.device for read in await monitor.read({})] == [GPU1]
         mock_clock.jump(1.0)
     assert monitor.lost() == {GPU0: "GPU is lost"}
+    driver.tell(SMALL, BIG)
+    assert [read.device for read in await monitor.read({})] == [GPU1]  # it is not asked before its time
+    mock_clock.jump(60.0)
+    assert [read.device for read in await monitor.read({})] == [GPU0, GPU1]
 
 
 async def test_D6_a_hundred_readings_of_a_lost_card_are_one_line(
