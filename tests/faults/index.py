@@ -32,10 +32,13 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_HERE}::test_B11_a_number_that_somebody_else_has_by_now_costs_nobody_his_life",
         "engine/test_sweep.py::test_B10_B11_orphans_are_ended_and_nobody_else",
     ),
-    "B13": (f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",),
+    "B13": (
+        "engine/test_ports.py::test_B13_another_programs_port_is_never_ready_and_another_is_tried",
+        f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",
+    ),
     "B15": (
         f"{_HERE}::test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next",
-        f"{_SUPERVISOR}::test_B15_a_stop_while_starting_is_no_failure",
+        f"{_SUPERVISOR}::test_B15_a_start_that_was_told_to_stop_is_asked_nothing_more",
     ),
     "B16": (
         f"{_CARDS}::test_B16_an_engine_that_computes_on_the_processor_is_a_failed_load",
@@ -49,14 +52,20 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "B20": (f"{_HERE}::test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once",),
     "B21": (f"{_CARDS}::test_B21_a_load_that_failed_holds_nothing",),
-    "B24": (f"{_HERE}::test_B24_a_load_that_fails_says_why",),
+    "B24": (
+        f"{_HERE}::test_B24_a_load_that_fails_says_why",
+        "engine/test_logs.py::test_B24_a_secret_that_an_engine_prints_is_kept_nowhere",
+    ),
     "B25": ("engine/test_child.py::test_B25_children_are_forked_on_a_thread_that_does_not_end",),
     "B27": (f"{_HERE}::test_B27_health_is_what_is_known_and_asks_no_engine",),
     "B29": (
         f"{_HERE}::test_B29_output_that_is_no_text_hinders_no_load",
         "engine/test_logs.py::test_B29_lines_are_the_same_however_they_arrive",
     ),
-    "B30": (f"{_HERE}::test_B30_addresses_come_back_however_a_process_ends",),
+    "B30": (
+        f"{_HERE}::test_B30_addresses_come_back_however_a_process_ends",
+        "engine/test_ports.py::test_B30_no_port_is_held_for_a_process_that_is_gone",
+    ),
     "D1": (
         f"{_CARDS}::test_D1_what_the_driver_keeps_for_itself_is_no_program_of_somebody_elses",
         f"{_NVML}::test_the_drivers_own_share_is_nobodys_memory",

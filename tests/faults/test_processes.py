@@ -218,12 +218,13 @@ def test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once(bench: Bench)
 
 
 def test_B24_a_load_that_fails_says_why(bench: Bench) -> None:
-    """B24: the line that tells, in the message."""
+    """B24: the line that tells, in the message; and the file that has the rest."""
     bench.tell("b24", exit_at="start", print_lines=["error loading model: unknown model architecture: 'foo'", "bye"])
     refused = bench.chat("b24")
     assert refused.error["code"] == "model_failed"
     assert refused.error["gridsched"]["cause"] == "unknown_architecture"
     assert "unknown model architecture: 'foo'" in refused.error["message"]
+    assert refused.error["gridsched"]["log"] == str(bench.folder / "data" / "logs" / "b24.log")
 
 
 def test_B27_health_is_what_is_known_and_asks_no_engine(bench: Bench) -> None:
@@ -260,6 +261,20 @@ def test_B30_addresses_come_back_however_a_process_ends(bench: Bench) -> None:
             bench.until(lambda: not bench.instances("b30y"), "it is gone")
     assert bench.starts("b30x") == 6
     bench.until(lambda: len(sockets(bench)) == len(bench.status()["instances"]), "no address is left behind")
+
+
+def test_P1_an_engine_that_knows_ports_only_is_served_at_them_and_said_to_be(start: Start) -> None:
+    """B13, B30: found out at the start, with a key for each process; killed, it is started at another port."""
+    bench = start({"p": Served()}, env={"FAKE_LLAMA": '{"no_unix_socket": true}'})
+    assert bench.chat("p").status == 200
+    os.kill(bench.pid("p"), signal.SIGKILL)
+    bench.until(lambda: not bench.instances("p"), "it is gone")
+    assert bench.chat("p").status == 200
+    ports = [argv[argv.index("--port") + 1] for argv in bench.recorded("p", "argv")]
+    keys = [env["LLAMA_API_KEY"] for env in bench.recorded("p", "env")]
+    assert len(ports) == len(set(keys)) == 2
+    assert sockets(bench) == []
+    assert "cannot listen at a Unix socket" in (bench.folder / "serve.log").read_text(encoding="utf-8")
 
 
 def test_B1_a_model_whose_start_failed_is_started_again_later(bench: Bench) -> None:
