@@ -25,10 +25,10 @@ class Refused(Exception):
         self.code = code
 
 
-def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare `--server` and `--api-key`."""
-    url = os.environ.get("GRIDSCHED_URL") or DEFAULT_URL
-    shown = url.replace("%", "%%")
+def add_server_arguments(parser: argparse.ArgumentParser, usual: str | None = DEFAULT_URL) -> None:
+    """Declare `--server` and `--api-key`. `usual` is the address where none is named; None leaves it to be found."""
+    url = os.environ.get("GRIDSCHED_URL") or usual
+    shown = (url or "the data directory's").replace("%", "%%")
     parser.add_argument("--server", metavar="URL", type=_url, default=url, help=f"the server (GRIDSCHED_URL; {shown})")
     key = os.environ.get("GRIDSCHED_API_KEY")
     parser.add_argument("--api-key", metavar="KEY", default=key, help="sent as a bearer token (GRIDSCHED_API_KEY)")

@@ -56,11 +56,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _words(args: argparse.Namespace) -> Words:
-    """What the units are filled with. The configuration is read as the service will read it, with no more of this
-    environment than it will have. Raises StartError, DataDirError."""
+    """What the units are filled with. The configuration is read as it is, and as the service will read it: with no more
+    of this environment than it will have. Raises StartError, DataDirError."""
     config = find(args.config, os.environ, Path())
     environment = kept(os.environ)
     home = {name: os.environ[name] for name in ("HOME", "USER") if name in os.environ}
+    read_settings(config, os.environ, None, None, None)
     try:
         read_settings(config, {**environment, **home}, None, None, None)
     except StartError as error:

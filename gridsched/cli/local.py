@@ -26,8 +26,7 @@ class NotHere(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command for whoever may change a server."""
-    add_server_arguments(parser)
-    parser.set_defaults(server=os.environ.get("GRIDSCHED_URL") or None)
+    add_server_arguments(parser, usual=None)
     parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="of the server (GRIDSCHED_DATA_DIR)")
 
 

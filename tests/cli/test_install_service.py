@@ -235,6 +235,9 @@ def test_a_configuration_that_is_wrong_for_a_service_is_told_now(house: House, m
     assert code == 2
     assert "ONLY_HERE" in said
     assert "A service has only these variables of yours: PATH," in said
+    config.write_text("server:\n  prot: 1\n", encoding="utf-8")
+    code, said = house.run("--config", str(config))
+    assert (code, said) == (2, f"gridsched: {config}:2:3: server.prot: unknown key; did you mean port?\n")
     assert not house.units.exists()
 
 
