@@ -53,6 +53,17 @@ def driver_version() -> str:
         return ""
 
 
+def holders(infos: Iterable[DeviceInfo]) -> dict[int, int]:
+    """Who has memory on these cards, as far as the driver tells: bytes by pid, 0 where it tells none. Blocks."""
+    held: dict[int, int] = {}
+    for info in infos:
+        with contextlib.suppress(pynvml.NVMLError):  # no card of NVIDIA's, or one that does not answer
+            handle = pynvml.nvmlDeviceGetHandleByUUID(info.uuid)
+            for pid, held_bytes in _by_pid(handle, info.spec.total_bytes).items():
+                held[pid] = held.get(pid, 0) + (held_bytes or 0)
+    return held
+
+
 def close() -> None:
     """Let the driver go; one that is closed already, or beyond closing, is as good."""
     with contextlib.suppress(pynvml.NVMLError):

@@ -113,6 +113,17 @@ class Token:
         return f"1:{self.directory}:{self.owner_pid}-{self.owner_start_ticks}:{self.spawn}"
 
     @classmethod
+    def of(cls, pid: int, proc: Path = PROC) -> "Token | None":
+        """What a process carries; None where that is nothing, or where it is another user's."""
+        try:
+            words = (proc / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return None
+        name = VARIABLE.encode() + b"="
+        found = next((word for word in words if word.startswith(name)), name)
+        return cls.read(found[len(name) :].decode("ascii", "replace"))
+
+    @classmethod
     def read(cls, text: str) -> "Token | None":
         """From its text; None for anything else."""
         found = _TOKEN.fullmatch(text)

@@ -13,13 +13,15 @@ engine whose environment nobody may read, as that of a program with file capabil
 import json
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.engine.guard import guard
-from gridsched.engine.identity import VARIABLE, ProcessId, Token, directory_id
+from gridsched.engine.identity import PROC, VARIABLE, ProcessId, Token, directory_id
 from gridsched.files import atomic_write
 
 NAME = "children.json"
@@ -52,7 +54,10 @@ class Roster:
 
     def environment(self, spawn: str) -> Mapping[str, str]:
         """What a spawn's processes carry."""
-        return {VARIABLE: str(Token(self._directory, self._owner.pid, self._owner.start_ticks, spawn))}
+        return {VARIABLE: str(self._token(spawn))}
+
+    def _token(self, spawn: str) -> Token:
+        return Token(self._directory, self._owner.pid, self._owner.start_ticks, spawn)
 
     def enter(self, model: str, spawn: str, child: ProcessId) -> Callable[[], None]:
         """Note a child that was just forked, here and with the guard. Gives what is to be called at its end."""
@@ -63,12 +68,25 @@ class Roster:
             self.write()
 
         def leave() -> None:
+            self._end_strays(spawn)
             forget()
             with self._lock:
                 del self._entries[child]
                 self.write()
 
         return leave
+
+    def _end_strays(self, spawn: str) -> None:
+        """A process of this spawn that has left its group, as a script's daemon does, ends with the others."""
+        token = self._token(spawn)
+        for folder in PROC.glob("[1-9]*"):
+            pid = int(folder.name)
+            if Token.of(pid) != token:
+                continue
+            stray = ProcessId.of(pid)
+            if stray is not None and Token.of(pid) == token:  # asked again: what is signalled is what carries it
+                with suppress(PermissionError):
+                    stray.signal(signal.SIGKILL)
 
     def write(self) -> None:
         """Say what runs now. A disk that refuses is said once, until it does not."""

@@ -23,7 +23,6 @@ from gridsched.engine.identity import (
     PROC,
     START_TICKS,
     STATE,
-    VARIABLE,
     ProcessId,
     Token,
     boot_id,
@@ -68,12 +67,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process that is an engine's or holds device memory, whose it is, and of whom."""
+    """A process that is an engine's or holds device memory, whose it is, and of whom. What it holds is 0 where it uses
+    a device and nobody tells how much."""
 
     seen: Seen
     kind: Kind
     whose: str
-    held_bytes: int = 0
+    held_bytes: int | None = None
 
     def __str__(self) -> str:
         return f"{self.seen.name} (process {self.seen.id.pid})"
@@ -99,17 +99,11 @@ def read_processes(noted: Collection[int] = (), proc: Path = PROC) -> dict[int, 
         fields = stat_fields(pid, proc)
         if fields is None or fields[STATE] in "ZX":
             continue
-        token = _token(folder)
+        token = Token.of(pid, proc)
         uid = _uid(folder) if token is not None or pid in noted else -1
         identity = ProcessId(pid, int(fields[START_TICKS]), boot)
         found[pid] = Seen(identity, int(fields[PARENT]), fields[NAME], token, uid)
     return found
-
-
-def _token(folder: Path) -> Token | None:
-    words = _read(folder / "environ").split(b"\0")
-    found = next((word for word in words if word.startswith(VARIABLE.encode() + b"=")), b"=").partition(b"=")[2]
-    return Token.read(found.decode("ascii", "replace"))
 
 
 def _uid(folder: Path) -> int:
@@ -138,7 +132,7 @@ def classify(processes: Mapping[int, Seen], here: Here, holders: Mapping[int, in
         if pid in line or not (seen.token or entry or pid in holders or seen.name.startswith(ENGINE_NAME)):
             continue
         kind, whose = _kind(seen, entry, here, processes)
-        found.append(Found(seen, kind, whose, holders.get(pid, 0)))
+        found.append(Found(seen, kind, whose, holders.get(pid)))
     return tuple(found)
 
 
@@ -246,13 +240,19 @@ def others(data_dir: Path, holders: Mapping[int, int] | None = None, proc: Path 
     """A sentence for each engine, and each holder of device memory, that is not ours and is therefore left alone; those
     that hold most come first."""
     here = Here(ProcessId.of_child(os.getpid()), os.geteuid(), directory_id(data_dir))
-    found = sorted(classify(read_processes((), proc), here, holders), key=lambda each: -each.held_bytes)
-    told = []
-    for each in found:
-        if each.kind is not Kind.OURS:
-            holds = f" and holds {each.held_bytes / 2**30:.1f} GiB of the cards" if each.held_bytes else ""
-            told.append(f"{each} is of {each.whose}{holds}: it is left alone")
-    return _bounded(told)
+    found = sorted(classify(read_processes((), proc), here, holders), key=_order)
+    left_alone = [each for each in found if each.kind is not Kind.OURS]
+    return _bounded([f"{each} is of {each.whose}{_holding(each.held_bytes)}: it is left alone" for each in left_alone])
+
+
+def _order(found: Found) -> int:
+    return 1 if found.held_bytes is None else -found.held_bytes
+
+
+def _holding(held_bytes: int | None) -> str:
+    if held_bytes is None:
+        return ""
+    return f" and holds {held_bytes / 2**30:.1f} GiB of the cards" if held_bytes else " and uses the cards"
 
 
 def _bounded(sentences: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from gridsched.devices.cards import CALL_SECONDS, HANGS
 from gridsched.devices.choice import Usable, Wanted, all_of, pci_address
 from gridsched.devices.discover import discover, find_cards
 from gridsched.devices.headroom import Headroom
+from gridsched.devices.nvml import close, holders
 from gridsched.engine.argv import build_env
 from gridsched.ports import Backend, Launch
 from tests.devices.driver import BIG, GIB, GPU0, GPU1, GPU_IS_LOST, NOT_SUPPORTED, SMALL, UNKNOWN_ERROR, Driver
@@ -60,6 +61,21 @@ async def test_held_is_read_from_both_lists_once(driver: Driver) -> None:
     )
     (read,) = await driver.opened().read({ONE: 11, TWO: 12})
     assert read.held == ((1, GIB), (2, 2 * GIB))
+
+
+def test_who_holds_the_cards_is_told_over_all_of_them(driver: Driver) -> None:
+    """Also who has no figure; nobody where the driver is gone."""
+    driver.tell(
+        SMALL,
+        BIG,
+        f"holds 0 compute 11 {GIB}",
+        f"holds 1 graphics 11 {GIB}",
+        "holds 1 compute 12 unknown",
+    )
+    infos = driver.opened().devices()
+    assert holders(infos) == {11: 2 * GIB, 12: 0}
+    close()
+    assert holders(infos) == {}
 
 
 @pytest.mark.parametrize("figure", ["unknown", str(17 * GIB)])

@@ -8,12 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
+from gridsched.engine.child import Child
 from gridsched.engine.guard import PROGRAM
 from gridsched.engine.identity import ProcessId
+from gridsched.engine.logs import RotatedLog
+from gridsched.engine.roster import Roster
 from tests.engine.conftest import PATIENCE_SECONDS
 
 WITHIN_SECONDS = 1.0
@@ -52,9 +57,9 @@ async def main(folder, stay, outside):
     if outside:
         guard().watch(ProcessId.of_child(int(outside)))
     grandchildren = [pid for child in children for pid in child.tail()]
-    print(guard().pid, *(child.pid for child in children), *grandchildren, flush=True)
+    first = guard().pid
+    print(first, *(child.pid for child in children), *grandchildren, flush=True)
     if stay:
-        first = guard().pid
         while guard().pid in (first, None):
             await trio.sleep(0.01)
         print(guard().pid, flush=True)
@@ -94,14 +99,20 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+def said(process: subprocess.Popen[str]) -> list[int]:
+    """The numbers of the next line, which does not take for ever."""
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0]
+    return [int(word) for word in process.stdout.readline().split()]
+
+
 @contextmanager
 def server(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A server in miniature, and its guard, its children and their children."""
     argv = [sys.executable, "-W", "error", "-c", SERVER, str(folder), *words]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL) as process:
         try:
-            assert process.stdout is not None
-            yield process, [int(word) for word in process.stdout.readline().split()]
+            yield process, said(process)
         finally:
             process.kill()
 
@@ -112,9 +123,8 @@ def test_P2_whatever_a_killed_server_had_started_is_gone_within_a_second(tmp_pat
     guard was killed before, too: the next one knows all that it knew, and is no child that a signal to us reaches."""
     with sleeper() as outside, server(tmp_path, "stay", str(outside.pid)) as (process, (first, *pids)):
         assert len(pids) == 6
-        assert process.stdout is not None
         os.kill(first, signal.SIGKILL)
-        second = int(process.stdout.readline())
+        (second,) = said(process)
         assert os.getsid(second) == second
         files = [str(fd.readlink()) for fd in Path(f"/proc/{second}/fd").iterdir()]
         assert [file for file in files if file.startswith(("socket:", str(tmp_path)))] == []
@@ -177,3 +187,21 @@ def test_P2_only_what_carries_this_servers_token_is_ended(token: str, killed: bo
         with watched([process.pid]) as pidfds:
             assert gone(pidfds, 0.0) == killed
         process.kill()
+
+
+async def test_P2_what_left_its_group_ends_with_the_rest_of_its_spawn(tmp_path: Path) -> None:
+    """A script's daemon is in no group of ours, and would keep its memory until the next start."""
+    (tmp_path / "run").mkdir()
+    roster = Roster(tmp_path / "run")
+    env = {"PATH": "/usr/bin:/bin", **roster.environment("spawn-1")}
+    with sleeper() as other:
+        line = "setsid sleep 60 & echo $!; exec sleep 60"
+        register = partial(roster.enter, "m", "spawn-1")
+        child = await Child.spawn(["/bin/sh", "-c", line], env, RotatedLog(tmp_path / "log"), register)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not child.tail():  # noqa: ASYNC110 - a thread fills it
+                await trio.sleep(0.01)
+        with watched([int(child.tail()[0]), other.pid]) as pidfds:
+            await child.end(PATIENCE_SECONDS)
+            assert gone(pidfds[:1], WITHIN_SECONDS)
+            assert not gone(pidfds[1:], 0.0)

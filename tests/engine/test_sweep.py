@@ -90,7 +90,7 @@ def test_P2_only_a_proven_orphan_is_one() -> None:
     notes = (entry(115), entry(116), entry(117, ticks=61), entry(US.pid, ticks=US.start_ticks), entry(99), entry(1))
     found = classify(PROCESSES, Here(US, 7, HERE, notes), {114: 5 << 30})
     assert {each.seen.id.pid: each.kind for each in found} == WHOSE
-    assert {each.seen.id.pid: each.held_bytes for each in found if each.held_bytes} == {114: 5 << 30}
+    assert {each.seen.id.pid: each.held_bytes for each in found if each.held_bytes is not None} == {114: 5 << 30}
 
 
 def test_B11_an_entry_of_a_server_that_lives_is_no_proof() -> None:
@@ -293,6 +293,8 @@ def test_who_else_is_there_is_named(tmp_path: Path) -> None:
         named = others(tmp_path, {foreign: 3 << 30})
         assert f"(process {foreign}) is of nobody that is known and holds 3.0 GiB of the cards" in named[0]
         assert f"process {ours.pid})" not in str(named)
+        end = f"(process {foreign}) is of nobody that is known and uses the cards: it is left alone"
+        assert others(tmp_path, {foreign: 0})[0].endswith(end)
         ours.kill()
 
 
