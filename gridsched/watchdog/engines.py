@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gridsched.watchdog import files
-from gridsched.watchdog.front import NoAnswer, ask
+from gridsched.watchdog.front import NoAnswer, ask, host_of
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import (
     PROC,
@@ -108,7 +108,7 @@ class Engines:
             return False
         path = f"/api/models/{quote(wanted[0].model, safe='')}/unload"
         try:
-            answer = ask(verdict.owner.port, "POST", path, UNLOAD_SECONDS, {})
+            answer = ask(host_of(verdict.owner.port), verdict.owner.port, "POST", path, UNLOAD_SECONDS, {})
         except NoAnswer:
             return False
         return answer.status < HTTPStatus.BAD_REQUEST and not wait_gone(

@@ -19,8 +19,9 @@ from gridsched.watchdog.processes import PROC, pids
 from gridsched.watchdog.timed import TimedReader
 
 MOST_ANSWER_BYTES = 1024 * 1024
+LOOPBACK = "127.0.0.1"
 _LISTENING = "0A"
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+_EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - read, not listened on
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,9 @@ class NoAnswer(Exception):
     """Nothing came back; why, in a few words."""
 
 
-def ask(port: int, method: str, path: str, seconds: float, body: object = None) -> Answer:
-    """One request to whatever listens on a port of this machine. Raises NoAnswer."""
-    host = next(iter(listening_addresses(port)), "127.0.0.1")
-    connection = http.client.HTTPConnection(_EVERYWHERE.get(host, host), port, timeout=seconds)
+def ask(host: str, port: int, method: str, path: str, seconds: float, body: object = None) -> Answer:
+    """One request. Raises NoAnswer."""
+    connection = http.client.HTTPConnection(host, port, timeout=seconds)
     deadline = time.monotonic() + seconds
     headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
     try:
@@ -74,9 +74,11 @@ class _Timed:
         return io.BufferedReader(self._reader)
 
 
-def listening_addresses(port: int) -> list[str]:
-    """The addresses on which somebody listens on a TCP port."""
-    return [address for address, _ in _listeners(port)]
+def host_of(port: int) -> str:
+    """Where whoever listens on a port of this machine can be reached. Takes milliseconds where there are thousands of
+    connections: the kernel lists them all."""
+    host = next((address for address, _ in _listeners(port)), LOOPBACK)
+    return _EVERYWHERE.get(host, host)
 
 
 def holder_of(port: int) -> str:
@@ -94,12 +96,13 @@ def holder_of(port: int) -> str:
 
 def _listeners(port: int) -> Iterator[tuple[str, str]]:
     """Address and inode of each listening socket on a port."""
+    suffix = f":{port:04X} "
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         try:
             lines = Path(f"/proc/net/{name}").read_text(encoding="ascii").splitlines()[1:]
         except OSError:
             continue
-        for words in map(str.split, lines):
+        for words in (line.split() for line in lines if suffix in line):  # of thousands, on a busy machine
             address, _, hex_port = words[1].rpartition(":")
             if words[3] == _LISTENING and int(hex_port, 16) == port:
                 yield _address(family, address), words[9]

@@ -64,7 +64,7 @@ def watch(
     """Run the watchdog until it is told to stop. The exit code."""
     try:
         _require_apart(serve_words)
-        places = Places(find_data(data_flag, environ), config_flag, environ, Path.cwd())
+        places = Places(find_data(data_flag, environ), config_flag, environ, _current_folder())
         token = prepare(places)
         with only_one(places):
             return _serve(places, token, port, runs, wedged_seconds, serve_words)
@@ -96,8 +96,9 @@ def _serve(places: Places, token: str, port: int, runs: bool, wedged_seconds: fl
         server = Server(port, token, Toolbox(places, configuration, seen, keeper, commands), health)
     except (OSError, OverflowError) as error:
         raise CannotWatch(f"cannot listen on {HOST} port {port}: {error}", FAILED) from None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: keeper.stop())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL:  # else it is under nohup
+            signal.signal(number, lambda *_: keeper.stop())
     threading.Thread(target=server.serve_forever, name="watchdog-http", daemon=True).start()
     say(f"watchdog   http://{HOST}:{server.server_port}/mcp, the credential is in {places.token}")
     try:
@@ -112,6 +113,14 @@ def _require_apart(serve_words: Sequence[str]) -> None:
     for word in serve_words:
         if word.partition("=")[0] in _OURS:
             raise CannotWatch(f"{word} concerns the watchdog too: name it before the --", USAGE)
+
+
+def _current_folder() -> Path:
+    """Raises CannotWatch."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise CannotWatch(f"the current folder cannot be used ({error.strerror}); go to another one", FAILED) from None
 
 
 def serve_command(places: Places, serve_words: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ from typing import Any
 from gridsched.watchdog import files
 from gridsched.watchdog.commands import CannotRun, Commands
 from gridsched.watchdog.places import Places
+from gridsched.watchdog.processes import PROC
 from gridsched.watchdog.units import ASK_SECONDS, UNIT
+from gridsched.watchdog.watch import Owner, owner_of
 
 GATEWAY = "gateway"
 MOST_LINES = 1000
@@ -44,15 +46,26 @@ def _logs(folder: Path) -> dict[str, Path]:
 
 
 def _of_gateway(places: Places, commands: Commands, lines: int) -> dict[str, Any]:
-    """What the watchdog has caught, else what the service manager has."""
-    if places.gateway_log.exists():
-        return _read((places.gateway_log, places.gateway_log.with_name(f"{places.gateway_log.name}.1")), lines)
+    """What was caught here, of a gateway that prints here or was the last one; else what the service manager has."""
+    log = places.gateway_log
+    if log.exists() and _is_the_gateway_s(log, owner_of(places)):
+        return _read((log, log.with_name(f"{log.name}.1")), lines)
     argv = ("journalctl", "--user", "--unit", UNIT, "--lines", str(lines), "--no-pager", "--output", "cat")
     with suppress(CannotRun):
         ran = commands.run(argv, ASK_SECONDS)
         if ran.code == 0:
             return {"source": " ".join(argv[:4]), "lines": ran.output.splitlines()[-lines:]}
     raise NoLog("the gateway was not started by this watchdog, and the journal has nothing: look where it was started")
+
+
+def _is_the_gateway_s(log: Path, owner: Owner | None) -> bool:
+    """Whether a file is the standard output of the gateway that runs; of the last one where none does."""
+    if owner is None or owner.process is None:
+        return True
+    try:
+        return (PROC / str(owner.process.pid) / "fd" / "1").samefile(log)
+    except OSError:
+        return False
 
 
 def _read(newest_first: tuple[Path, ...], lines: int) -> dict[str, Any]:

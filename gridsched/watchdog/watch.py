@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gridsched.watchdog import files
-from gridsched.watchdog.front import Answer, NoAnswer, ask
+from gridsched.watchdog.front import Answer, NoAnswer, ask, host_of
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import ProcessId, holds_lock, identify, is_ours, pids, state_of
 
@@ -115,6 +115,7 @@ class Watch:
         self._owner: ProcessId | None = None
         self._owned_since = 0.0
         self._unanswered_since: float | None = None
+        self._host = ""
         self._last = Verdict(State.NOT_RUNNING, "no gateway has been looked for yet")
 
     def last(self) -> Verdict:
@@ -162,9 +163,10 @@ class Watch:
         if not port:
             return Verdict(State.STARTING, f"{owner} does not listen yet", owner, beat)
         try:
-            answer = ask(port, "GET", "/health", min(ANSWER_SECONDS, self._wedged_seconds))
+            self._host = self._host or host_of(port)
+            answer = ask(self._host, port, "GET", "/health", min(ANSWER_SECONDS, self._wedged_seconds))
         except NoAnswer as error:
-            now = self._clock()
+            now, self._host = self._clock(), ""
             self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
             silent = now - self._unanswered_since
             if beat is not None and beat.phase == "draining":
@@ -180,6 +182,7 @@ class Watch:
         """A new owner begins anew."""
         if self._owner is None or owner.process != self._owner:
             self._owner, self._owned_since, self._unanswered_since = owner.process, self._clock(), None
+            self._host = ""
 
 
 def owner_of(places: Places) -> Owner | None:

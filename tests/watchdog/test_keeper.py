@@ -272,3 +272,17 @@ def test_a_place_where_nothing_can_be_written_does_not_keep_a_gateway_from_start
     bench.places.gateway_log.mkdir()
     bench.turn_until(bench.serves)
     assert bench.has_said("started the gateway")
+
+
+def test_a_unit_that_has_failed_is_started_by_the_service_manager_and_its_refusal_is_said(places: Places) -> None:
+    """Nobody runs: the unit that should is restarted, and what systemctl has against it is what whoever asked reads."""
+    bench = Bench(places, runs=False, limits=replace(QUICK, settle_seconds=0.1))
+    systemctl = places.cwd / "bin" / "systemctl"
+    show = 'printf "LoadState=loaded\\nActiveState=failed\\nUnitFileState=enabled\\nMainPID=0\\n"'
+    script = f'#!/bin/sh\ncase "$2" in show) {show};; restart) echo "Unit is masked."; exit 5;; esac\n'
+    systemctl.write_text(script, encoding="utf-8")
+    systemctl.chmod(0o755)
+    outcome = ask_in_threads(bench, 1)[0]
+    assert outcome["restarted"] is False
+    assert "Unit is masked." in outcome["why"]
+    assert not bench.has_said("started the gateway")

@@ -62,7 +62,7 @@ def test_a_huge_log_costs_no_more_than_its_end(places: Places, commands: Command
 
 
 def test_the_gateway_s_own_output_is_ours_or_the_journal_s(
-    places: Places, commands: Commands, program: Program
+    places: Places, commands: Commands, program: Program, stranger: Callable[[str], object]
 ) -> None:
     """What this watchdog has caught; else what the service manager has; else a sentence."""
     program("journalctl", "exit 1")
@@ -72,6 +72,8 @@ def test_the_gateway_s_own_output_is_ours_or_the_journal_s(
     assert tail(places, commands, "gateway", 1)["lines"] == ["said"]
     places.gateway_log.write_text("ours\n", encoding="utf-8")
     assert tail(places, commands, "gateway", 5)["lines"] == ["ours"]
+    stranger("")
+    assert tail(places, commands, "gateway", 1)["lines"] == ["said"], "the one of now prints elsewhere"
 
 
 def test_cards_are_told_by_nvidia_smi(commands: Commands, program: Program) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import identify
-from gridsched.watchdog.program import prepare
+from gridsched.watchdog.program import prepare, watch
 from gridsched.watchdog.watch import owner_of, read_beat
 from tests.support.gateway import clean_environment, free_port
 from tests.watchdog.conftest import until
@@ -136,10 +136,23 @@ def test_a_stopped_gateway_is_noticed_and_replaced_and_goes_when_its_watchdog_do
         wait_end(third)
 
 
-def test_sigterm_ends_both_and_the_gateway_drains(tmp_path: Path) -> None:
-    """One signal to the watchdog is one to the gateway; both end with 0, and nothing is left."""
-    with dog(tmp_path, "--port", "0", "--run", "--", "--sim", "--port", "0") as made:
-        until(made.serves, LONG_SECONDS)
+def test_a_configuration_that_does_not_start_is_rolled_back_and_sigterm_ends_both(tmp_path: Path) -> None:
+    """A checked one that has served is good; a broken one by hand does not keep the gateway down. One signal to the
+    watchdog is one to the gateway: both end with 0, and nothing is left."""
+    config = tmp_path / "gridsched.yaml"
+    with dog(tmp_path, "--port", "0", "--run", "--config", str(config), "--", "--sim", "--port", "0") as made:
+        until(lambda: "exit code 2" in made.text(), LONG_SECONDS)
+        assert made.call("health")["watchdog"]["waits"], "there is no such file: it waits for one"
+        good = "# ours\nlibrary: {dirs: []}\n"
+        assert "nothing wrong" in made.call("set_config", text=good)["checked"]
+        until(lambda: made.serves() and "is kept as the last good one" in made.text(), LONG_SECONDS)
+        config.write_text("library: {dris: []}\n", encoding="utf-8")
+        before = made.pid()
+        os.kill(before, signal.SIGKILL)
+        until(lambda: made.serves() and made.pid() != before, LONG_SECONDS)
+        assert "ROLLED BACK" in made.text()
+        assert "library.dris: unknown key" in made.text()
+        assert config.read_text(encoding="utf-8") == good
         gateway = made.pid()
         mode = stat.S_IMODE(made.places.token.stat().st_mode)
         assert mode == 0o600
@@ -203,3 +216,40 @@ def test_a_credential_that_others_could_read_is_made_anew(tmp_path: Path) -> Non
     places.token.symlink_to(victim)
     assert prepare(places) != "a" * 50
     assert victim.read_text(encoding="ascii") == "a" * 50
+
+
+def test_a_data_directory_that_cannot_be_ours_ends_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file in its place, one that everybody may write to, a link, a folder that is gone: 1, and no traceback."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path)
+    told = []
+    for name in ("file", "file/below", "open", "link"):
+        code = watch(tmp_path / name, None, 0, runs=False, wedged_seconds=30.0, serve_words=(), environ={})
+        told.append((code, "choose another with --data-dir" in capsys.readouterr().err))
+    assert told == [(1, True)] * 4
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = (sys.executable, "-m", "gridsched", "watchdog", "--port", "0", "--data-dir", str(tmp_path / "data"))
+    done = subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            'rmdir "$PWD" && exec "$@"',
+            "sh",
+            *command,
+            "--port",
+            "0",
+            "--data-dir",
+            str(tmp_path / "data"),
+        ],
+        cwd=gone,
+        env=clean_environment() | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "the current folder cannot be used" in done.stderr) == (1, True), done.stderr

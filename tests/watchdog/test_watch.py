@@ -161,6 +161,6 @@ def test_a_gateway_that_answers_a_byte_at_a_time_is_not_waited_for() -> None:
         thread = threading.Thread(target=drip)
         thread.start()
         with pytest.raises(NoAnswer, match=r"no answer within 0\.2 s"):
-            ask(server.getsockname()[1], "GET", "/health", 0.2)
+            ask("127.0.0.1", server.getsockname()[1], "GET", "/health", 0.2)
         stop.set()
         thread.join()
