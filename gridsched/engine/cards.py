@@ -72,7 +72,7 @@ def _names(cards: Sequence[DeviceInfo], theirs: Sequence[EngineDevice]) -> tuple
     notes: list[str] = []
     free = list(theirs)
     for order, card in enumerate(cards):
-        equals = [one for one in theirs if _called(one.label) == _called(card.label)]
+        equals = _called_alike(card, theirs)
         open_to_it = [one for one in equals if one in free]
         alike = (one for one in open_to_it if _alike(one.total_bytes, card.spec.total_bytes))
         taken = next(chain(alike, open_to_it), None)
@@ -88,6 +88,14 @@ def _names(cards: Sequence[DeviceInfo], theirs: Sequence[EngineDevice]) -> tuple
     return names, notes
 
 
+def _called_alike(card: DeviceInfo, theirs: Sequence[EngineDevice]) -> list[EngineDevice]:
+    """Those that are called as a card is, or, where there is none, that have a driver's name in brackets behind it:
+    AMD Radeon RX 7900 XTX (RADV NAVI31)."""
+    ours = _called(card.label)
+    exactly = [one for one in theirs if _called(one.label) == ours]
+    return exactly or [one for one in theirs if _called(one.label).startswith(f"{ours} (")]
+
+
 def _called(label: str) -> str:
     return " ".join(label.casefold().split())
 
@@ -99,10 +107,12 @@ def _alike(theirs: int, ours: int) -> bool:
 
 def unmeasured(listed: Sequence[EngineDevice], cards: Iterable[DeviceInfo]) -> Iterator[str]:
     """A sentence for each card that the engine could compute on and nobody here can read."""
+    cards = tuple(cards)
     known = tuple(_called(card.label) for card in cards)
+    taken = match(cards, listed).names.values()
     for one in listed:
         # Another driver's words for a card begin with the card's own: NVIDIA GeForce RTX 5090 (NVK GB202).
-        foreign = one.backend is not None and not _called(one.label).startswith(known)
+        foreign = one.backend is not None and one.name not in taken and not _called(one.label).startswith(known)
         if foreign and not _SOFTWARE.search(one.label):
             yield (
                 f"The engine lists {one.name} ({one.label}), but what is held there cannot be read on this machine: it"

@@ -116,6 +116,21 @@ def test_D8_a_guess_by_order_is_said() -> None:
     assert "gpu0 (NVIDIA X) is taken for the engine's Vulkan0 (X (NVK))" in note
 
 
+def test_D8_a_drivers_name_behind_a_label_is_none_of_the_cards() -> None:
+    """As Mesa writes it; a card whose label goes on is another one."""
+    listing = RENDERERS.replace("AMD Radeon Graphics (RADV", "AMD Radeon RX 7900 XTX (RADV")
+    cards = card("gpu0", "AMD Radeon RX 7900 XTX"), card("gpu1", "NVIDIA GeForce RTX 5090", 32)
+    assert names(listing, *cards) == {"gpu0": ("Vulkan0", Backend.VULKAN), "gpu1": ("Vulkan1", Backend.VULKAN)}
+    assert names(listing, card("gpu0", "AMD Radeon RX 7900")) == {}
+    assert list(unmeasured(read_listing(listing), cards)) == []
+
+
+def test_a_card_that_is_used_under_another_name_is_not_said_to_be_unused() -> None:
+    """A card that is known by its place in the list only."""
+    listed = read_listing(HALO)
+    assert list(unmeasured(listed, [card("gpu0", "AMD GPU", 100)])) == []
+
+
 def test_a_card_that_nobody_here_can_read_is_named_and_not_used() -> None:
     """ROCm, Metal and other makers' Vulkan devices have no monitor; llvmpipe is the processor and not worth a word."""
     assert match([HOST], read_listing(HALO)).names == {}
