@@ -4,6 +4,7 @@ Owns its phase, and every move between phases. What a process does is never an e
 cause. Must never choose what to start or where: it is given a way to spawn, and the questions.
 """
 
+import logging
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ Questions = Callable[[Child], Awaitable[Answers | Failure]]
 NotReady."""
 
 MINUTE_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,11 @@ class Life:
     async def _see_to_its_end(self, child: Child) -> None:
         await self._end_asked.wait()
         child.terminate()
-        await trio.sleep(self._patience.grace_seconds)
+        seconds = self._patience.grace_seconds
+        await trio.sleep(seconds)
+        _log.warning(
+            "the engine's process %d has not ended %g s after it was told to: it is killed", child.pid, seconds
+        )
         self._killed = True
         child.signal(signal.SIGKILL)
 

@@ -7,6 +7,7 @@ more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 from collections.abc import Mapping
 
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
+_REAL = "faults/test_real_engine.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
@@ -15,10 +16,14 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     "B1": (f"{_HERE}::test_B1_a_model_whose_start_failed_is_started_again_later",),
     "B2": (
         f"{_HERE}::test_B2_a_model_that_was_killed_while_idle_is_loaded_again",
+        f"{_REAL}::test_B2_B20_a_real_engine_that_was_killed_is_started_once_for_all_who_ask",
         f"{_SUPERVISOR}::test_B2_death_in_service_is_seen_at_once",
     ),
     "B4": (f"{_HERE}::test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_ever",),
-    "B5": (f"{_HERE}::test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_next_process",),
+    "B5": (
+        f"{_HERE}::test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_next_process",
+        f"{_REAL}::test_B5_a_real_engine_ends_its_stream_before_another_takes_its_place",
+    ),
     "B7": (
         f"{_HERE}::test_B7_who_waits_is_told_at_once_when_the_process_dies_while_it_loads",
         f"{_SUPERVISOR}::test_B7_an_exit_while_starting_is_seen_at_once",
@@ -34,6 +39,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "B13": (
         "engine/test_ports.py::test_B13_another_programs_port_is_never_ready_and_another_is_tried",
+        "engine/test_address.py::test_B13_a_port_is_ours_only_where_our_group_listens",
         f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",
     ),
     "B15": (
@@ -50,10 +56,15 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_HERE}::test_B19_a_process_that_will_not_go_is_killed_after_its_grace",
         f"{_SUPERVISOR}::test_B19_a_process_that_ignores_the_signal_is_killed_after_the_grace",
     ),
-    "B20": (f"{_HERE}::test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once",),
+    "B20": (
+        f"{_HERE}::test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once",
+        f"{_REAL}::test_B2_B20_a_real_engine_that_was_killed_is_started_once_for_all_who_ask",
+    ),
     "B21": (f"{_CARDS}::test_B21_a_load_that_failed_holds_nothing",),
     "B24": (
         f"{_HERE}::test_B24_a_load_that_fails_says_why",
+        f"{_REAL}::test_B24_a_real_engine_says_what_is_wrong_with_a_file",
+        "engine/test_causes.py::test_B24_an_end_that_no_phrase_explains_names_the_last_line",
         "engine/test_logs.py::test_B24_a_secret_that_an_engine_prints_is_kept_nowhere",
     ),
     "B25": ("engine/test_child.py::test_B25_children_are_forked_on_a_thread_that_does_not_end",),
@@ -65,6 +76,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     "B30": (
         f"{_HERE}::test_B30_addresses_come_back_however_a_process_ends",
         "engine/test_ports.py::test_B30_no_port_is_held_for_a_process_that_is_gone",
+        f"{_REAL}::test_B30_real_engines_take_turns_on_one_memory",
     ),
     "D1": (
         f"{_CARDS}::test_D1_what_the_driver_keeps_for_itself_is_no_program_of_somebody_elses",

@@ -198,12 +198,14 @@ def test_B17_a_process_that_prints_megabytes_loads_and_serves(bench: Bench) -> N
 
 
 def test_B19_a_process_that_will_not_go_is_killed_after_its_grace(bench: Bench) -> None:
-    """B19: and what waited for its memory is loaded then, not before."""
+    """B19: which is told; and what waited for its memory is loaded then, not before."""
     bench.tell("b19x", ignore_term=True)
     assert bench.chat("b19x").status == 200
     pid = bench.pid("b19x")
     assert bench.chat("b19y").status == 200
     assert not Path(f"/proc/{pid}").exists()
+    told = f"process {pid} has not ended 1 s after it was told to: it is killed"
+    assert told in bench.gateway.log.read_text(encoding="utf-8")
     gone, loaded = bench.events("exit", "b19x")[0]["seq"], bench.events("load", "b19y")[0]["seq"]
     assert gone < loaded
 
