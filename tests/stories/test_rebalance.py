@@ -1,8 +1,9 @@
 """R9: an idle model moves off a device that it shares; the lowest of all work."""
 
 from gridsched.core.commands import LogEvent, StartInstance
-from gridsched.core.events import Failure, FailureCause, InstanceReady, ModelsChanged
+from gridsched.core.events import Failure, FailureCause, InstanceReady, ModelsChanged, PolicyChanged
 from gridsched.core.ids import ModelName
+from gridsched.core.policy import Policy
 from tests.stories.world import BACKGROUND, BATCH, World, model, option
 
 CARDS = {"gpu0": 16.0, "gpu1": 16.0}
@@ -197,3 +198,31 @@ def test_R9_a_model_that_is_alone_on_its_card_stays_though_another_is_empty() ->
     world.warm("alone", job_class=BACKGROUND)
     world.advance(4000.0)
     assert moves_of(world) == []
+
+
+def test_R9_D6_nothing_moves_to_a_card_that_is_lost() -> None:
+    """It moves when the card answers again."""
+    world = shared()
+    guest_goes(world)
+    world.lose("gpu1")
+    world.advance(400.0)
+    assert moves_of(world) == []
+    world.find("gpu1")
+    assert moves_of(world) == [world.now]
+
+
+def test_R9_P6a_a_move_waits_for_a_start_like_everybody() -> None:
+    """One process a minute: the other model's load was half a minute ago."""
+    world = shared()
+    guest_goes(world)
+    world.tell(PolicyChanged(Policy(starts_per_minute=1)))
+    moves = world.scheduler.state.models[ModelName("moves")].instance
+    assert moves is not None
+    due_at = moves.last_used_at + 300.0
+    world.advance(due_at - 30.0 - world.now)
+    world.submit("third", BACKGROUND)
+    (loaded_at,) = world.loads("third")
+    world.advance(due_at + 20.0 - world.now)
+    assert moves_of(world) == []
+    world.advance(20.0)
+    assert moves_of(world) == [loaded_at + 60.0]
