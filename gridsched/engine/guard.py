@@ -102,7 +102,8 @@ class Guard:
         try:
             os.write(self._pipe, lines.encode())
         except BlockingIOError:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except BrokenPipeError:
             pass  # it has just died, which its thread is about to see
 

@@ -205,3 +205,43 @@ async def test_P2_what_left_its_group_ends_with_the_rest_of_its_spawn(tmp_path: 
             await child.end(PATIENCE_SECONDS)
             assert gone(pidfds[:1], WITHIN_SECONDS)
             assert not gone(pidfds[1:], 0.0)
+
+
+ODD_GUARDS = """
+import os, select, signal
+from pathlib import Path
+from gridsched.engine import guard as module
+from gridsched.engine.identity import ProcessId
+
+def wait_while(holds):
+    for _ in range(3000):
+        if not holds():
+            return
+        select.select([], [], [], 0.01)
+    raise SystemExit("waited too long")
+
+us, guard = ProcessId.of_child(os.getpid()), module.guard()
+guard.watch(us)
+first = guard.pid
+os.kill(first, signal.SIGSTOP)
+for _ in range(10_000):
+    guard.watch(us)
+wait_while(lambda: guard.pid in (first, None))
+print("another")
+module.PROGRAM, second = Path(os.devnull), guard.pid
+os.kill(second, signal.SIGKILL)
+wait_while(lambda: guard.pid is not None or guard._short_lives < module.SHORT_LIVES)
+print("none")
+module.PROGRAM = Path(module.__file__).with_name("guard_program.py")
+guard.watch(us)
+print("another" if guard.pid is not None else "none")
+"""
+
+
+def test_P2_a_guard_that_does_not_listen_is_replaced_and_one_that_cannot_live_is_done_without() -> None:
+    """It stands still until its pipe is full; or it dies as soon as it is started. Nothing is kept from starting."""
+    argv = [sys.executable, "-c", ODD_GUARDS]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+    assert done.stdout.split() == ["another", "none", "another"]
+    assert done.stderr.count("has died; another one is started") >= 2
+    assert done.stderr.count("dies as soon as it is started; going on without") == 1
