@@ -24,6 +24,8 @@ SLICED = (
     " with `nvidia-smi -mig 0`."
 )
 
+TOO_OLD = "Its driver is too old to tell what it keeps for itself: version 510 or a later one is needed."
+
 Handle = Any  # pynvml ships no types
 
 
@@ -39,6 +41,8 @@ def list_cards() -> tuple[list[Card], list[str]]:
     for index in range(count):
         try:
             cards.append(_describe(pynvml.nvmlDeviceGetHandleByIndex(index)))
+        except pynvml.NVMLError_FunctionNotFound:
+            notes.append(f"The NVIDIA driver's card {index} is not used. {TOO_OLD}")
         except pynvml.NVMLError as error:
             notes.append(f"The NVIDIA driver's card {index} does not answer: {_said(error)}. It is not used.")
     return cards, notes

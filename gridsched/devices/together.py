@@ -6,6 +6,7 @@ import trio
 
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.devices.choice import pci_address
 from gridsched.ports import DeviceInfo, DeviceMonitor
 
 
@@ -16,7 +17,7 @@ class Together:
     def __init__(self, monitors: Sequence[DeviceMonitor]) -> None:
         self._monitors = tuple(monitors)
         infos = (info for monitor in monitors for info in monitor.devices())
-        self._infos = tuple(sorted(infos, key=lambda info: info.pci_bus))
+        self._infos = tuple(sorted(infos, key=lambda info: pci_address(info.pci_bus)))
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """All devices."""

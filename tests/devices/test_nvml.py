@@ -243,6 +243,14 @@ def test_a_card_that_does_not_answer_at_start_does_not_hide_the_others(driver: D
     assert notes == ("The NVIDIA driver's card 0 does not answer: GPU is lost. It is not used.",)
 
 
+def test_D1_a_driver_that_is_too_old_to_tell_its_own_share_is_said(driver: Driver) -> None:
+    """The first version of the call would count that share as somebody's."""
+    driver.tell(SMALL, "fails 0 memory 13")
+    names, (note,) = found(driver)
+    assert names is None
+    assert note.startswith("The NVIDIA driver's card 0 is not used. Its driver is too old to tell")
+
+
 @pytest.mark.parametrize(
     ("code", "notes"),
     [(9, ()), (18, ("The NVIDIA driver does not answer: RM has detected an NVML/RM version mismatch.",))],
