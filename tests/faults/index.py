@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
 _REAL = "faults/test_real_engine.py"
+_ANSWERS = "faults/test_answers.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
@@ -17,6 +18,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     "B2": (
         f"{_HERE}::test_B2_a_model_that_was_killed_while_idle_is_loaded_again",
         f"{_REAL}::test_B2_B20_a_real_engine_that_was_killed_is_started_once_for_all_who_ask",
+        f"{_ANSWERS}::test_B2_a_process_that_ends_by_itself_between_requests_is_seen_to",
         f"{_SUPERVISOR}::test_B2_death_in_service_is_seen_at_once",
     ),
     "B4": (f"{_HERE}::test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_ever",),
@@ -26,15 +28,16 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "B7": (
         f"{_HERE}::test_B7_who_waits_is_told_at_once_when_the_process_dies_while_it_loads",
+        f"{_ANSWERS}::test_B7_an_engine_is_ready_when_it_says_so_whatever_it_said_before",
         f"{_SUPERVISOR}::test_B7_an_exit_while_starting_is_seen_at_once",
     ),
     "B8": (f"{_HERE}::test_B8_a_model_that_loads_is_no_victim",),
     "B10": (
-        f"{_HERE}::test_B10_no_engine_outlives_a_gateway_that_is_killed",
+        f"{_HERE}::test_B10_B11_what_a_killed_gateway_leaves_is_ended_and_nobody_else",
         "engine/test_child.py::test_P2_kill_9_of_the_parent_leaves_no_child",
     ),
     "B11": (
-        f"{_HERE}::test_B11_a_number_that_somebody_else_has_by_now_costs_nobody_his_life",
+        f"{_HERE}::test_B10_B11_what_a_killed_gateway_leaves_is_ended_and_nobody_else",
         "engine/test_sweep.py::test_B10_B11_orphans_are_ended_and_nobody_else",
     ),
     "B13": (

@@ -23,6 +23,7 @@ MODELS = {
     "b21": Served(weights_bytes=16 * GIB),
     "b21next": Served(weights_bytes=15 * GIB),
     "b16": Served(weights_bytes=4 * GIB),
+    "b16silent": Served(weights_bytes=4 * GIB),
     "d13": Served(weights_bytes=2 * GIB),
     "beside": Served(weights_bytes=8 * GIB),
 }
@@ -116,16 +117,25 @@ def die(machine: Machine, model: str, cards: tuple[Card, ...]) -> None:
     machine.bench.until(lambda: not machine.bench.pids(model), "it is dead")
 
 
-def test_B16_an_engine_that_computes_on_the_processor_is_a_failed_load(machine: Machine) -> None:
-    """B16: it answers, and the driver says that it holds next to nothing: the estimate stands, and nobody tries on and
-    on."""
-    machine.hold("b16", GIB // 8)
+@pytest.mark.parametrize(
+    ("model", "held_bytes", "lines"),
+    [
+        ("b16", GIB // 8, []),
+        ("b16silent", 0, ["warning: no usable GPU found, --gpu-layers option will be ignored"]),
+    ],
+    ids=["the driver tells", "the engine tells"],
+)
+def test_B16_an_engine_that_computes_on_the_processor_is_a_failed_load(
+    machine: Machine, model: str, held_bytes: int, lines: list[str]
+) -> None:
+    """B16: it answers, and holds next to nothing or says so itself: the estimate stands, and nobody tries on and on."""
+    machine.hold(model, held_bytes, print_lines=lines)
     for _ in range(3):
-        refused = machine.bench.chat("b16")
+        refused = machine.bench.chat(model)
         assert (refused.status, refused.error["code"]) == (503, "model_failed")
         assert refused.error["gridsched"]["cause"] == "cpu_fallback"
-    assert machine.bench.starts("b16") == 1
-    assert not machine.bench.events("measure", "b16")
+    assert machine.bench.starts(model) == 1
+    assert not machine.bench.events("measure", model)
 
 
 @pytest.mark.parametrize("tells", ["unknown", "unlisted"])

@@ -18,6 +18,9 @@ BACKOFF_SECONDS = 900.0
 GROWTH_BYTES, GROWTH_PART = 16 << 20, 0.15
 """What the gateway may grow between the first tenth of a run and the last: its logs and its measurements fill up."""
 
+MORE_THREADS = 12
+"""There is one for each engine, and some that come and go."""
+
 MIB = 1 << 20
 
 
@@ -91,6 +94,8 @@ def _growth(samples: Sequence[Sample]) -> Iterator[str]:
     first, last = tenths(samples)
     if last.rss_bytes > first.rss_bytes * (1 + GROWTH_PART) + GROWTH_BYTES:
         yield f"the gateway has grown from {first.rss_bytes // MIB} to {last.rss_bytes // MIB} MiB"
+    if last.threads > first.threads + MORE_THREADS:
+        yield f"the gateway has {last.threads} threads, and had {first.threads}"
 
 
 def tenths(samples: Sequence[Sample]) -> tuple[Sample, Sample]:

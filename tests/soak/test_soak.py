@@ -47,4 +47,5 @@ def test_who_left_is_no_error_and_a_leak_is_one() -> None:
     small, large = Sample(70 << 20, 10, 40), Sample(170 << 20, 10, 40)
     assert not Result([replace(BROKEN, outcome="left")], samples=[small] * 20).faults()
     assert Result(samples=[small] * 10 + [large] * 10).faults()
+    assert Result(samples=[small] * 10 + [replace(small, threads=40)] * 10).faults()
     assert Result(leavings=["process 7 is a zombie"]).faults() == ["process 7 is a zombie"]
