@@ -40,6 +40,7 @@ from gridsched.watchdog.watch import START_SECONDS, State, Verdict, Watch, momen
 RESTART = 75
 STAYS_DOWN = frozenset((CONFIGURATION, 3, 4))
 STORY_LINES = 50
+FAILED = "the restart itself has failed; what the watchdog printed has the details"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Request:
     why: str
     drain_seconds: float
     done: threading.Event = field(default_factory=threading.Event)
-    outcome: dict[str, Any] = field(default_factory=dict)
+    outcome: dict[str, Any] = field(default_factory=lambda: {"restarted": False, "why": FAILED})
 
 
 class Keeper:
@@ -131,13 +132,13 @@ class Keeper:
 
     def told(self) -> dict[str, Any]:
         """What the keeper does and has done, as JSON."""
-        held = self._held
+        held, child = self._held, self._child
         return {
             "runs_the_gateway": self._runs,
             "waits": f"the gateway ended with {held[0]}: waiting until its configuration changes, or for restart_server"
             if held
             else None,
-            "child": self._child.id.pid if self._child is not None else None,
+            "child": child.id.pid if child is not None else None,
             "last_exit": self._last_exit,
             "story": [f"{moment(when)} {what}" for when, what in self._story.copy()],
         }
@@ -323,10 +324,14 @@ class Keeper:
 
     def _unhang(self, verdict: Verdict) -> None:
         """A child that does not even come to take the data directory hangs at its imports: killed, and tried again."""
-        if self._child is None or verdict.owner is not None:
+        if self._child is None:
             return
+        if verdict.owner is not None:
+            self._child.has_owned = (
+                True  # from then on it is the heartbeat that tells; at its end it owns nothing again
+            )
         seconds = time.monotonic() - self._child.began
-        if seconds >= self._limits.start_seconds:
+        if not self._child.has_owned and seconds >= self._limits.start_seconds:
             self._say(f"the gateway has not taken its data directory within {seconds:.0f} s of its start: killed")
             send(self._child.id, signal.SIGKILL)
 

@@ -50,11 +50,12 @@ class Launch:
 
 
 class Started:
-    """A gateway that was started here, not reaped yet. `exit_code` is None while it runs."""
+    """A gateway that was started here, not reaped yet. `has_owned`: it has come to own the data directory."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.began = time.monotonic()
+        self.has_owned = False
         self.handle = os.pidfd_open(process.pid)
         self.id = identify(process.pid) or ProcessId(process.pid, 0)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gridsched.watchdog.configuration import digest
 from gridsched.watchdog.places import Places
-from gridsched.watchdog.watch import State
+from gridsched.watchdog.watch import State, Verdict
 from tests.watchdog.conftest import QUICK, Bench, gateway_command, until
 
 pytestmark = pytest.mark.slow
@@ -247,12 +247,18 @@ def test_a_unit_of_the_service_manager_is_restarted_by_it(places: Places, strang
 
 def test_a_gateway_that_hangs_before_it_owns_anything_is_killed(places: Places) -> None:
     """An import from a folder on a dead server: no lock, no heartbeat, no port, and no end."""
-    bench = Bench(places, limits=replace(QUICK, start_seconds=0.1))
+    bench = Bench(places, limits=replace(QUICK, start_seconds=1.5))
     bench.configure("hang")
     bench.turn_until(lambda: bench.has_said("has not taken its data directory"))
     bench.configure("")
     bench.turn_until(bench.serves)
     assert bench.has_said("killed by SIGKILL")
+    child = bench.keeper._child
+    assert child is not None
+    child.began -= 1000.0
+    bench.keeper._unhang(Verdict(State.NOT_RUNNING, "it has just given its lock up, and is about to end"))
+    bench.keeper.turn()
+    assert child.exit_code() is None, "one that has owned it is ending, not hanging"
     bench.close()
 
 
@@ -286,3 +292,16 @@ def test_a_unit_that_has_failed_is_started_by_the_service_manager_and_its_refusa
     assert outcome["restarted"] is False
     assert "Unit is masked." in outcome["why"]
     assert not bench.has_said("started the gateway")
+
+
+def test_a_restart_that_meets_something_unthought_of_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked is not left waiting, and not left without an answer."""
+    monkeypatch.setattr(bench.keeper, "_restart", lambda *_: 1 / 0)
+    outcomes: list[dict[str, Any]] = []
+    asker = threading.Thread(target=lambda: outcomes.append(bench.tools.call("restart_server", {})))
+    asker.start()
+    until(lambda: bench.keeper._request is not None)
+    bench.keeper._safe_turn()
+    asker.join()
+    assert outcomes[0]["restarted"] is False
+    assert "has failed" in outcomes[0]["why"]
