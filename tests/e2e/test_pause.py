@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +37,7 @@ def wrapped_engine(folder: Path) -> Path:
     return script
 
 
-def start_pausing(folder: Path, model: Path) -> Gateway:
+def start_pausing(folder: Path, model: Path, stall_seconds: float) -> Gateway:
     """Three names for one file, and low work that stands still or is taken away for chats."""
     config = folder / "gridsched.yaml"
     config.write_text(
@@ -45,7 +45,7 @@ def start_pausing(folder: Path, model: Path) -> Gateway:
         engine: {{path: "{wrapped_engine(folder)}"}}
         scheduler:
           {{interactive_cooldown: 100ms, background_pause: on, pause_limit: 30s, abort_after: 100ms,
-           stall_limit: {STALL_SECONDS:g}s}}
+           stall_limit: {stall_seconds:g}s}}
         library: {{dirs: [], default_model: {CHAT}}}
         models:
           {CHAT}: {{path: "{model}", ctx_size: 2048, parallel: 2, flags: ["--threads", "1"]}}
@@ -59,8 +59,16 @@ def start_pausing(folder: Path, model: Path) -> Gateway:
 
 @pytest.fixture(scope="module")
 def shared(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One gateway for all tests but one; the last kills it."""
-    server = start_pausing(tmp_path_factory.mktemp("pausing"), models[0])
+    """One gateway for three tests; the last kills it."""
+    server = start_pausing(tmp_path_factory.mktemp("pausing"), models[0], 600.0)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def strict(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One that suffers no silence, for two tests that stream; the second tells it to stop."""
+    server = start_pausing(tmp_path_factory.mktemp("strict"), models[0], STALL_SECONDS)
     yield server
     server.stop()
 
@@ -146,36 +154,47 @@ def all_standing(server: Gateway, model: str) -> dict[int, str]:
 
 
 @contextmanager
-def standing(server: Gateway, clients: ThreadPoolExecutor, tokens: int) -> Iterator[tuple[Future[str], dict[int, str]]]:
+def standing(
+    server: Gateway, clients: ThreadPoolExecutor, ask: Callable[[Gateway, str, int], str], tokens: int
+) -> Iterator[tuple[Future[str], dict[int, str]]]:
     """A low generation that stands while somebody chats; it, and the processes that it stands in."""
     since = last_seq(server)
-    low = clients.submit(complete, server, LOW, tokens)
+    low = clients.submit(ask, server, LOW, tokens)
     wait_for(server, since, "dispatch", LOW)
     with chatting(server):
         wait_for(server, since, "pause", LOW)
         yield low, all_standing(server, LOW)
 
 
-def test_S10_a_generation_that_stood_still_says_the_same(shared: Gateway, clients: ThreadPoolExecutor) -> None:
-    """The whole group stands, longer than an engine may be silent; after three pauses the text is the one without."""
-    undisturbed = complete(shared, LOW, 90)
-    complete(shared, CHAT, 1)
-    since = last_seq(shared)
-    low = clients.submit(streamed, shared, LOW, 90)
-    wait_for(shared, since, "dispatch", LOW)
-    with chatting(shared):
-        wait_for(shared, since, "pause", LOW)
-        assert len(all_standing(shared, LOW)) == 2
+def test_S10_a_generation_that_stood_still_says_the_same(strict: Gateway, clients: ThreadPoolExecutor) -> None:
+    """The whole group stands, longer than an engine may be silent; after all pauses the text is the one without."""
+    undisturbed = streamed(strict, LOW, 90)
+    complete(strict, CHAT, 1)
+    since = last_seq(strict)
+    with standing(strict, clients, streamed, 90) as (low, group):
+        assert len(group) == 2
         with pytest.raises(TimeoutError):
             low.result(STALL_SECONDS + 0.5)
     for _ in range(2):
-        complete(shared, CHAT, 2)
+        complete(strict, CHAT, 2)
     assert low.result(60) == undisturbed
-    log = [line for line in shared.events() if int(str(line["seq"])) > since and line.get("model") == LOW]
+    log = [line for line in strict.events() if int(str(line["seq"])) > since and line.get("model") == LOW]
     kinds = [line["event"] for line in log]
     assert kinds.count("pause") == kinds.count("resume") >= 2
     stood = [float(str(line["seconds"])) for line in log if line["event"] == "resume"]
     assert max(stood) > STALL_SECONDS
+
+
+def test_S10_P8_a_gateway_that_is_told_to_stop_continues_what_stands(
+    strict: Gateway, clients: ThreadPoolExecutor
+) -> None:
+    """The low answer is finished, the processes end, and nothing is left."""
+    with standing(strict, clients, streamed, 60) as (low, group):
+        strict.process.send_signal(signal.SIGTERM)
+        assert len(low.result(30)) > 60
+    assert strict.process.wait(20) == 0
+    assert all(gone(pid) for pid in group)
+    assert "Traceback" not in strict.log.read_text(encoding="utf-8")
 
 
 def test_P5_a_standing_process_that_a_person_kills_is_started_again(
@@ -184,7 +203,7 @@ def test_P5_a_standing_process_that_a_person_kills_is_started_again(
     """With what is left of its group; the chat notices nothing, and the low request gets its whole answer."""
     undisturbed = complete(shared, LOW, 40)
     leaders = set(shared.children())
-    with standing(shared, clients, 40) as (low, group):
+    with standing(shared, clients, complete, 40) as (low, group):
         (leader,) = leaders & group.keys()
         os.kill(leader, signal.SIGKILL)
         assert wait_gone(list(group), 5.0)
@@ -202,24 +221,11 @@ def test_S11_a_generation_that_was_taken_away_answers_whole(shared: Gateway, cli
     assert low.result(60) == undisturbed
 
 
-def test_S10_P8_a_gateway_that_is_told_to_stop_continues_what_stands(
-    models: tuple[Path, Path], tmp_path: Path, clients: ThreadPoolExecutor
-) -> None:
-    """The low answer is finished, the processes end, and nothing is left."""
-    server = start_pausing(tmp_path, models[0])
-    with standing(server, clients, 60) as (low, group):
-        server.process.send_signal(signal.SIGTERM)
-        assert len(low.result(30)) > 60
-    assert server.process.wait(20) == 0
-    assert all(gone(pid) for pid in group)
-    assert "Traceback" not in server.log.read_text(encoding="utf-8")
-
-
 def test_P2_kill_9_of_the_gateway_ends_what_stands_within_a_second(
     shared: Gateway, clients: ThreadPoolExecutor
 ) -> None:
     """The wrapper by the kernel, the engine that it had started by the guard."""
-    with standing(shared, clients, 60) as (low, group):
+    with standing(shared, clients, complete, 60) as (low, group):
         shared.process.kill()
         shared.process.wait(10)
         assert wait_gone(list(group), 1.0)
