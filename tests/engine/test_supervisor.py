@@ -1,6 +1,7 @@
 """P1 to P7: whole lives of real processes, the stand-in engine in place of llama-server."""
 
 import os
+import re
 import signal
 import stat
 from dataclasses import replace
@@ -149,7 +150,7 @@ async def test_B2_death_in_service_is_seen_at_once(bench: Bench) -> None:
     failure = bench.exit().failure
     assert failure is not None
     assert failure.cause is FailureCause.KILLED
-    assert failure.message == "somebody else killed the engine after 0 s of service"
+    assert re.fullmatch(r"somebody else killed the engine after \d+ s of service", failure.message)
     assert failure.log_path == str(bench.engine.log_path(ModelName("org/tiny")))
 
 
