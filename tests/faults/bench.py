@@ -145,6 +145,10 @@ class Bench:
         """The processes of a model, as the gateway tells of them."""
         return [item for item in self.status()["instances"] if item["model"] == model]
 
+    def is_in(self, model: str, state: str) -> bool:
+        """Whether a process of a model is in a state."""
+        return any(item["state"] == state for item in self.instances(model))
+
     def events(self, event: str, model: str | None = None) -> list[Status]:
         """The lines of the decision log that say so."""
         text = self.ask("/api/events?since=0&follow=0").body.decode()

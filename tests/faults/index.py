@@ -144,6 +144,8 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "M11": (
         f"{_SERVICE}::test_M11_a_process_that_grows_with_every_request_is_started_anew_in_a_quiet_moment",
+        "devices/test_processes.py::test_M11_it_is_what_nobody_else_can_have_of_the_whole_family",
+        "api/test_devices.py::test_M11_host_memory_of_a_process_is_told",
         "stories/test_growth.py::test_M11_a_process_beyond_its_host_memory_is_begun_anew_while_nobody_uses_it",
     ),
 }

@@ -64,7 +64,7 @@ def test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_
         bench.until(lambda: bench.instances("b4x")[0]["slots"]["busy"] == 1, "its step runs")
         with ThreadPoolExecutor() as pool:
             other = pool.submit(bench.chat, "b4y")
-            bench.until(lambda: bench.instances("b4x")[0]["state"] == "draining", "it drains")
+            bench.until(lambda: bench.is_in("b4x", "draining"), "it drains")
             (waiting,) = bench.status()["waiting"]
             assert waiting["model"] == "b4y"
             assert "b4x" in waiting["reason"]
@@ -76,13 +76,13 @@ def test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_
 
 def test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_next_process(bench: Bench) -> None:
     """B5: in a drain beside a stream, and between its signal and its end: both 200, the dying one unasked."""
-    bench.tell("b5x", tokens_per_second=20, term_delay_seconds=0.3)
+    bench.tell("b5x", tokens_per_second=20, term_delay_seconds=0.6)
     assert bench.chat("b5x").status == 200
     first = bench.pid("b5x")
-    with bench.streamed("b5x", max_tokens=10) as lines, ThreadPoolExecutor() as pool:
+    with bench.streamed("b5x", max_tokens=24) as lines, ThreadPoolExecutor() as pool:
         next(lines)
         other = pool.submit(bench.chat, "b5y")
-        bench.until(lambda: bench.instances("b5x")[0]["state"] == "draining", "it drains")
+        bench.until(lambda: bench.is_in("b5x", "draining"), "it drains")
         in_drain = pool.submit(bench.chat, "b5x")
         assert b"data: [DONE]" in list(lines)
         bench.until(

@@ -46,7 +46,7 @@ def test_B5_a_real_engine_ends_its_stream_before_another_takes_its_place(bench: 
     with bench.streamed("one", max_tokens=1500) as lines, ThreadPoolExecutor() as pool:
         next(lines)
         other = pool.submit(bench.chat, "other")
-        bench.until(lambda: bench.instances("one")[0]["state"] == "draining", "it drains")
+        bench.until(lambda: bench.is_in("one", "draining"), "it drains")
         again = pool.submit(bench.chat, "one")
         assert list(lines)[-1] == b"data: [DONE]"
         assert (other.result().status, again.result().status) == (200, 200)

@@ -42,7 +42,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "no HTTP": BROKEN,
     "cut answer": BROKEN,
 }
-"""What a client may be told because of it: code, and cause where one is given. The others hurt nobody."""
+"""What a client may be told because of it: a code, or a code of one cause only. The others hurt nobody."""
 
 
 def do(bench: Bench, harm: Harm) -> bool:

@@ -76,10 +76,11 @@ class Result:
 def explains(harmed: Harmed, done: Done) -> bool:
     """Whether this fault may be why that request ended so: done to its model while it lived, or, where the model is
     said to have failed, before."""
-    word, _, code = done.outcome.partition(" ")
-    if word != "error" or harmed.harm.model != done.ask.model or code not in EXPLAINS.get(harmed.harm.kind, ()):
+    word, code, cause = (*done.outcome.split(" "), "", "")[:3]
+    known = EXPLAINS.get(harmed.harm.kind, frozenset())
+    if word != "error" or harmed.harm.model != done.ask.model or not {code, f"{code} {cause}"} & known:
         return False
-    after_seconds = BACKOFF_SECONDS if code.startswith("model_failed") else STALL_SECONDS
+    after_seconds = BACKOFF_SECONDS if code == "model_failed" else STALL_SECONDS
     return harmed.began <= done.ended and done.began <= harmed.ended + after_seconds
 
 
