@@ -85,6 +85,9 @@ class Memory(Checker):
         return max(0, self._least(one, device) - one.held.get(device, 0))
 
     def _least(self, one: InstanceNote, device: DeviceName) -> int:
-        """The least that may stand for a process: its estimate, or what it holds once it has served (L2)."""
+        """The least that may stand for a process: its estimate, or what it holds once it has served (L2); the most that
+        it held, where the last reading is not believed."""
         need, held = one.needs(device), self._held(one, device)
+        if held is None:
+            held = one.peak.get(device)
         return min(need, held) if one.served and held is not None else need
