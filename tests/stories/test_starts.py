@@ -101,3 +101,19 @@ def test_P6a_two_loads_of_one_moment_share_the_last_start() -> None:
     told.advance(60.0)
     assert told.loads("low") == [60.0]
     assert told.granted_at(chat) is not None
+
+
+def test_S6a_what_a_chat_needs_that_waits_for_a_start_is_kept_from_low_work() -> None:
+    """Low work that is starved has the next start, and may not have the memory: the chat would evict it."""
+    told = World(
+        tuple(model(name, option(size), load=1.0) for name, size in (("a", 1), ("b", 1), ("chat", 9), ("low", 6))),
+        policy=Policy(starts_per_minute=2),
+    )
+    told.warm("a", "b")
+    second_at = told.loads("b")[0]
+    chat, low = told.submit("chat"), told.submit("low", BACKGROUND)
+    told.advance(60.0)
+    assert told.granted_at(chat) is not None
+    assert told.loads("low") == []
+    assert told.loads("chat")[0] <= second_at + 60.0
+    assert told.waits(low)
