@@ -17,7 +17,7 @@ import trio
 
 from gridsched.api.app import LAST_WORDS_SECONDS, Front
 from gridsched.api.authority import Authority
-from gridsched.api.listen import CannotListen, PortTaken, listen, room_for_connections
+from gridsched.api.listen import CannotListen, PortTaken, crowded, listen, room_for_connections
 from gridsched.api.plans import Planner
 from gridsched.api.problems import RequestError
 from gridsched.api.settings import FrontSettings
@@ -204,7 +204,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     listed = engine_found.devices
     notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
     notes += advice(listed, engine_found.card_trouble, (), compiler=False)
-    notes += how_it_listens(engine_found)
+    notes += [*how_it_listens(engine_found), *crowded(room_for_connections())]
     notes += others(data_dir.path, holders(infos))
     problems = [*catalog.problems, *told]
     engine = LlamaEngine(

@@ -5,6 +5,7 @@ blocking the server's end: hypercorn's sends are shielded and wait for such a cl
 """
 
 import errno
+import logging
 import resource
 import socket
 from collections.abc import Iterator
@@ -13,8 +14,31 @@ from pathlib import Path
 BACKLOG = 512
 UNREAD_TIMEOUT_MILLISECONDS = 15_000
 MOST_DESCRIPTORS = 16 * 1024  # plenty for one machine's clients; a hundred MB of connections at the most
-OWN_DESCRIPTORS = 256  # engines' pipes and pidfds, the store, log files
+OWN_DESCRIPTORS = 256  # engines' pipes and pidfds, the store, log files; half, where that is less
+FEW_CONNECTIONS = 64
+SHORTAGE_SAID_SECONDS = 60.0
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
+
+
+class _Shortage(logging.Filter):
+    """What trio says at each of its ten tries a second to accept a client, with a traceback: a sentence a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._again_at = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is said, in other words than trio's."""
+        _, why, _ = record.args if isinstance(record.args, tuple) else ("", record.getMessage(), "")
+        record.msg, record.args = "clients wait, because none can be accepted: %s", (why,)
+        record.exc_info = None
+        if record.created < self._again_at:
+            return False
+        self._again_at = record.created + SHORTAGE_SAID_SECONDS
+        return True
+
+
+logging.getLogger("trio.serve_listeners").addFilter(_Shortage())
 
 
 class CannotListen(Exception):
@@ -64,7 +88,16 @@ def room_for_connections() -> int:
     wanted = min(hard, MOST_DESCRIPTORS)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    return max(1, (wanted - OWN_DESCRIPTORS) // 2)
+    return max(1, (wanted - min(OWN_DESCRIPTORS, wanted // 2)) // 2)
+
+
+def crowded(room: int) -> tuple[str, ...]:
+    """What a person is to know of a server that has room for few clients."""
+    if room >= FEW_CONNECTIONS:
+        return ()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    served = f"{room} clients are" if room > 1 else "one client is"
+    return (f"This process may open {limit} files only (ulimit -Hn): {served} served at once, others are turned away.",)
 
 
 def holder_of(port: int) -> str:

@@ -20,6 +20,7 @@ from gridsched.devices.difference import Difference, Seen
 from gridsched.devices.groups import CGROUP
 from gridsched.devices.procfs import PROC, MemoryUnreadable, available_bytes, process_trees
 from gridsched.ports import DeviceInfo
+from gridsched.threads import in_thread
 
 CALL_SECONDS = 4.0
 """A reading that takes longer is given up: the cards are lost until the call returns. Less than the sampler waits.
@@ -134,7 +135,7 @@ class CardMonitor:
         work = partial(self._look_now, asked, dict(self._pids), reopen=again)
         self._called_at = now
         with trio.move_on_after(CALL_SECONDS):
-            looked = await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+            looked = await in_thread(work, limiter=self._limiter, abandon_on_cancel=True)
             missing = {name: why for name, why in self._silent.items() if name not in {i.spec.name for i in asked}}
             return _Looked(
                 looked.glimpses, {**missing, **looked.silent}, looked.families, looked.living, looked.available_bytes

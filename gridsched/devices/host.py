@@ -30,6 +30,7 @@ from gridsched.devices.procfs import (
     total_bytes,
 )
 from gridsched.ports import Backend, DeviceInfo
+from gridsched.threads import in_thread
 
 HOST = DeviceName("host")
 
@@ -83,7 +84,7 @@ class HostMonitor:
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         """One reading. An instance whose process cannot be read is missing from `held`."""
         work = partial(self._read, dict(processes))
-        return (await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True),)
+        return (await in_thread(work, limiter=self._limiter, abandon_on_cancel=True),)
 
     def lost(self) -> Mapping[DeviceName, str]:
         """Host memory is never lost."""

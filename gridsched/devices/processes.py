@@ -12,6 +12,7 @@ import trio
 
 from gridsched.core.ids import InstanceId
 from gridsched.devices.procfs import PROC, process_trees, unshared_bytes
+from gridsched.threads import in_thread
 
 
 class HostHeld:
@@ -24,7 +25,7 @@ class HostHeld:
     async def __call__(self, processes: Mapping[InstanceId, int]) -> Mapping[InstanceId, int]:
         """Bytes of each process and its descendants."""
         work = partial(self._read, dict(processes))
-        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+        return await in_thread(work, limiter=self._limiter, abandon_on_cancel=True)
 
     def _read(self, processes: Mapping[InstanceId, int]) -> Mapping[InstanceId, int]:
         trees = process_trees(set(processes.values()), self._proc)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from gridsched.threads import SHORTAGES
+
 LOOPBACK = "127.0.0.1"
 _LISTENING = "0A"  # the kernel's word for it, in /proc/net/tcp
 _EXACT = "0100007F"  # 127.0.0.1, as it is written there
@@ -45,7 +47,7 @@ class Listener(Enum):
 def listener(number: int, group: int, proc: Path = Path("/proc")) -> Listener:
     """Whether it is a process of this group, and nobody else, whom a connection to the port reaches.
 
-    Reads files of all processes: milliseconds, for a thread.
+    Reads files of all processes: milliseconds, for a thread. Raises OSError where there is no descriptor to read with.
     """
     sockets = _listening(number, proc)
     if not sockets:
@@ -60,7 +62,7 @@ def _listening(number: int, proc: Path) -> set[str]:
     for table in ("net/tcp", "net/tcp6"):
         try:
             lines = (proc / table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
+        except FileNotFoundError:
             continue
         for fields in (line.split() for line in lines):
             host, _, port = fields[1].partition(":")
@@ -79,6 +81,9 @@ def _sockets_of(group: int, proc: Path) -> set[str]:
                 kind, _, rest = str(descriptor.readlink()).partition(":[")
                 if kind == "socket":
                     found.add(rest.rstrip("]"))
-        except (OSError, ValueError, IndexError):
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise
+        except (ValueError, IndexError):
             continue  # it has ended meanwhile, or is none of ours
     return found

@@ -4,6 +4,7 @@ The phrases are those of llama.cpp's own error messages (builds 10434 to 11434);
 the table, names the cause. Without one, the way the process ended does.
 """
 
+import errno
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from gridsched.core.events import Failure, FailureCause
 from gridsched.engine.child import CANNOT_EXECUTE, PARENT_WAS_GONE
+from gridsched.threads import SHORTAGES
 
 MEANINGFUL_LINES = 20
 
@@ -153,6 +155,14 @@ def failure_of(returncode: int, tail: Sequence[str], moment: str = "", *, oom_ki
     else:
         rest = f"; its last line: {lines[-1].strip()}" if lines and -returncode not in _TELLING_SIGNALS else ""
     return Failure(cause, f"{sentence}{when}{rest}", lines)
+
+
+def not_started(error: OSError | ValueError) -> Failure:
+    """Why there is not even a process. What the system lacks now passes: only arguments stay as they are."""
+    lacking = isinstance(error, OSError) and error.errno != errno.E2BIG
+    why = error.strerror if isinstance(error, OSError) and error.errno in SHORTAGES else error
+    cause = FailureCause.CRASHED if lacking else FailureCause.BAD_FLAGS
+    return Failure(cause, f"no process can be started: {why}")
 
 
 def cause_in(tail: Sequence[str]) -> FailureCause | None:

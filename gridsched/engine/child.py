@@ -21,6 +21,7 @@ import trio
 from gridsched.engine.guard import guard
 from gridsched.engine.identity import ProcessId, start_ticks
 from gridsched.engine.logs import OutputReader, RotatedLog
+from gridsched.threads import in_thread
 
 T = TypeVar("T")
 
@@ -95,14 +96,16 @@ def spawner() -> Spawner:
 class Child:
     """A running process that we have not reaped yet. Made by `spawn`; ended by `end`, which must be awaited."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: OutputReader, leave: Callable[[], None]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], pidfd: int, output: OutputReader, leave: Callable[[], None]
+    ) -> None:
         self.pid = process.pid
         self.start_ticks = start_ticks(process.pid)
         self._leave = leave
         self.returncode: int | None = None
         self._process = process
         self._output = output
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = pidfd
         self._exited = trio.Event()
         self._asked = False
 
@@ -113,12 +116,13 @@ class Child:
         """Start a process in a group of its own, its output going to `log`. `argv[0]` is an absolute path. It is noted
         with `register`, or with the guard alone.
 
-        Raises OSError when not even our own interpreter can be started, ValueError for a NUL in the arguments.
+        Raises OSError when not even our own interpreter can be started, or what it takes to watch it is lacking: then
+        no process is left. Raises ValueError for a NUL in the arguments.
         """
         read_fd, write_fd = os.pipe()
         shim = (sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()))
 
-        def fork() -> tuple[subprocess.Popen[bytes], Callable[[], None]]:
+        def fork() -> tuple[subprocess.Popen[bytes], int, Callable[[], None]]:
             process = subprocess.Popen(  # noqa: S603 - the engine is what this program is there to run
                 (*shim, *argv),
                 stdin=subprocess.DEVNULL,
@@ -128,16 +132,24 @@ class Child:
                 cwd=HOME,
                 process_group=0,
             )
-            return process, (register or guard().watch)(ProcessId.of_child(process.pid))
+            try:
+                pidfd = os.pidfd_open(process.pid)
+            except BaseException:
+                process.kill()  # nobody would know of it
+                process.wait()
+                raise
+            return process, pidfd, (register or guard().watch)(ProcessId.of_child(process.pid))
 
         try:
-            process, leave = await spawner().call(fork)
-        except BaseException:
-            os.close(read_fd)
-            raise
+            output = OutputReader(read_fd, log)
+            try:
+                process, pidfd, leave = await spawner().call(fork)
+            except BaseException:
+                output.finish()
+                raise
         finally:
             os.close(write_fd)
-        return cls(process, OutputReader(read_fd, log), leave)
+        return cls(process, pidfd, output, leave)
 
     @property
     def exited(self) -> bool:
@@ -168,7 +180,7 @@ class Child:
 
     def terminate(self) -> None:
         """Ask it to end, once. An engine takes a second SIGTERM for impatience and exits inside its signal handler: of
-        50 that were told twice within 30 ms one hung and five aborted, after up to 4 s; of those told once none did."""
+        50 that were told twice within 30 ms one hung and five aborted, after up to 4 s; of 8 told once none did."""
         if not self._asked:
             self._asked = True
             self.signal(signal.SIGTERM)
@@ -188,7 +200,7 @@ class Child:
             self.signal(signal.SIGKILL)
             if not self.exited:
                 await self.wait()
-            await trio.to_thread.run_sync(self._finish)
+            await in_thread(self._finish)
             returncode = self.returncode = self._process.wait()
             os.close(self._pidfd)
         return returncode

@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 from gridsched.engine.identity import ProcessId
+from gridsched.threads import begin
 
 PROGRAM = Path(__file__).with_name("guard_program.py")
 SHORT_SECONDS = 1.0
@@ -67,33 +68,28 @@ class Guard:
                 self._tell(f"-{child.pid}\n")
 
     def _start(self) -> None:
-        """Begin a guard that knows all. Said where that cannot be: the children have the kernel's signal only."""
-        read_fd, self._pipe = os.pipe()
-        os.set_blocking(self._pipe, False)
-        owner = ProcessId.of_child(os.getpid())
-        argv = (sys.executable, "-I", "-S", str(PROGRAM), f"{owner.pid}-{owner.start_ticks}")
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_HEARD)
+        """Begin a guard that knows all. Said where that cannot be: the children have the kernel's signal only. One that
+        cannot be minded is killed before it sees its pipe end: it would take us for gone, and end all that lives."""
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                argv,
-                stdin=read_fd,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={name: value for name, value in os.environ.items() if not name.startswith("GRIDSCHED_")},
-                start_new_session=True,
-            )
-            self._pidfd = os.pidfd_open(self._process.pid)
+            with ExitStack() as undo:
+                read_fd, pipe = os.pipe()
+                undo.callback(os.close, pipe)
+                try:
+                    self._process = _begun(read_fd)
+                finally:
+                    os.close(read_fd)
+                undo.callback(self._process.wait)
+                undo.callback(self._process.kill)
+                self._pidfd = os.pidfd_open(self._process.pid)
+                undo.callback(os.close, self._pidfd)
+                os.set_blocking(pipe, False)
+                begin(threading.Thread(target=self._mind, name="engine-guard", daemon=True))
+                undo.pop_all()
         except OSError as error:
-            os.close(self._pipe)
-            self._pipe = None
             _log.warning("no guard of the engine's processes can be started: %s", error.strerror)
             return
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.close(read_fd)
+        self._pipe = pipe
         self._tell("".join(f"+{pid} {ticks}\n" for pid, ticks in self._known.items()))
-        threading.Thread(target=self._mind, name="engine-guard", daemon=True).start()
 
     def _tell(self, lines: str) -> None:
         """One that does not take in what it is told, because it stands still, is ended: another will know all."""
@@ -122,6 +118,24 @@ class Guard:
                 self._start()
             else:
                 _log.warning("the guard of the engine's processes dies as soon as it is started; going on without")
+
+
+def _begun(pipe_fd: int) -> subprocess.Popen[bytes]:
+    """The guard's process, which hears us through a pipe. Raises OSError."""
+    owner = ProcessId.of_child(os.getpid())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_HEARD)
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            (sys.executable, "-I", "-S", str(PROGRAM), f"{owner.pid}-{owner.start_ticks}"),
+            stdin=pipe_fd,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if not name.startswith("GRIDSCHED_")},
+            start_new_session=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gridsched.engine.accounting import MOST_LINES, is_of_interest
 from gridsched.engine.redact import redacted
+from gridsched.threads import begin
 
 MAX_LINE_BYTES = 8 * 1024
 TAIL_LINES = 100
@@ -154,7 +155,7 @@ class RotatedLog:
 
 
 class OutputReader:
-    """The thread that reads one process's pipe. Owns the pipe's read end."""
+    """The thread that reads one process's pipe. Owns the pipe's read end, also where there is no thread (OSError)."""
 
     def __init__(self, pipe_fd: int, log: RotatedLog) -> None:
         self._pipe_fd = pipe_fd
@@ -163,10 +164,14 @@ class OutputReader:
         self._accounts: list[str] = []
         self._reading = False
         self._splitter = LineSplitter()
-        self._exited_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        os.set_blocking(pipe_fd, False)
         self._thread = threading.Thread(target=self._run, name="engine-output", daemon=True)
-        self._thread.start()
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, pipe_fd)
+            self._exited_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undo.callback(os.close, self._exited_fd)
+            os.set_blocking(pipe_fd, False)
+            begin(self._thread)
+            undo.pop_all()
 
     def tail(self) -> tuple[str, ...]:
         """The last lines, oldest first."""

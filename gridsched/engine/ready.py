@@ -6,6 +6,7 @@ exits. Ready is only what the engine answers, never what it prints.
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +16,7 @@ from gridsched.core.events import FailureCause
 from gridsched.engine.address import Address, Listener, Port, listener
 from gridsched.engine.upstream import open_answer, read_all
 from gridsched.ports import Capability, UpstreamFailure
+from gridsched.threads import in_thread
 
 FIRST_POLL_SECONDS = 0.01
 POLL_GROWTH = 1.5
@@ -73,7 +75,10 @@ async def _is_ours(expected: Expected) -> bool:
     """Whether it listens, as nobody but it may: a socket in a folder of ours, or a port that its group holds (B13)."""
     if not isinstance(expected.address, Port):
         return True
-    who = await trio.to_thread.run_sync(listener, expected.address.number, expected.group)
+    try:
+        who = await in_thread(partial(listener, expected.address.number, expected.group))
+    except OSError:
+        return False  # out of descriptors: asked again
     if who is Listener.FOREIGN:
         raise PortTaken(f"another program listens at port {expected.address.number}")
     return who is Listener.OURS

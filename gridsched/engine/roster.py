@@ -77,10 +77,12 @@ class Roster:
         return leave
 
     def _end_strays(self, spawn: str) -> None:
-        """A process of this spawn that has left its group, as a script's daemon does, ends with the others."""
-        token = self._token(spawn)
-        for folder in PROC.glob("[1-9]*"):
-            pid = int(folder.name)
+        """A process of this spawn that has left its group, as a script's daemon does, ends with the others. One that
+        cannot be seen now, for want of descriptors, is the guard's."""
+        token, found = self._token(spawn), list[int]()
+        with suppress(OSError):
+            found += (int(folder.name) for folder in PROC.glob("[1-9]*"))
+        for pid in found:
             if Token.of(pid) != token:
                 continue
             stray = ProcessId.of(pid)

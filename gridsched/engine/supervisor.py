@@ -12,7 +12,7 @@ import signal
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from gridsched.engine.argv import (
     refused_flags,
 )
 from gridsched.engine.cards import match
+from gridsched.engine.causes import not_started
 from gridsched.engine.child import Child
 from gridsched.engine.life import Answers, Life, Patience
 from gridsched.engine.locate import FoundEngine
@@ -179,7 +180,7 @@ class LlamaEngine:
                     spawn = Spawn(stack.enter_context(self._address(tag)), tag)
                     child = await self._spawn(launch, spawn)
                 except (OSError, ValueError) as error:
-                    life.refuse(Failure(FailureCause.BAD_FLAGS, f"no process can be started: {error}"))
+                    life.refuse(not_started(error))
                     return
                 questions = partial(self._questions, instance_id, launch, spawn, vet)
                 await life.serve(child, spawn.address, questions, announce, more=tries > 0)
@@ -251,7 +252,8 @@ class LlamaEngine:
         try:
             yield path
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # whatever has become of the folder: that the process has ended is to be told
+                path.unlink()
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -19,13 +19,12 @@ from gridsched.core.ids import InstanceId
 from gridsched.engine.address import LOOPBACK, Address, Port
 from gridsched.engine.http1 import NotHttp, ResponseReader
 from gridsched.ports import UpstreamFailure, UpstreamFailureKind
+from gridsched.threads import SHORTAGE_RETRY_SECONDS, SHORTAGES
 
 READ_BYTES = 64 * 1024
 MAX_SLOTS_ANSWER_BYTES = 8 * 1024 * 1024
 SLOTS_TIMEOUT_SECONDS = 5.0
 BACKLOG_RETRY_SECONDS = 0.005
-SHORTAGE_RETRY_SECONDS = 0.05
-_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 # Hop-by-hop (RFC 9110, section 7.6.1), and what the front says itself. The engine's open CORS policy is dropped too.
 _DROPPED_HEADERS = frozenset(
@@ -161,7 +160,7 @@ async def _open_socket(family: socket.AddressFamily) -> socket.socket:
         try:
             return socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            if error.errno not in _SHORTAGES:
+            if error.errno not in SHORTAGES:
                 raise
             await trio.sleep(SHORTAGE_RETRY_SECONDS)
 

@@ -30,6 +30,7 @@ from gridsched.ports import (
     Launch,
     Measurement,
 )
+from gridsched.threads import in_thread
 from gridsched.vram.calibrate import overheads
 from gridsched.vram.flags import FlagError
 
@@ -176,7 +177,7 @@ class ModelCatalog:
         """
         entry = self._entries[model]
         work = partial(_renewed, entry, self._names.aliases(model), self._ground)
-        renewed, sentence = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        renewed, sentence = await in_thread(work, abandon_on_cancel=True)
         if renewed is not None:
             self._entries[model] = renewed
             self._planned_anew()
@@ -193,7 +194,7 @@ class ModelCatalog:
                 return False
             self._look_at[model] = now + LOOK_SECONDS
             work = partial(_read_anew, entry, self._names.aliases(model), self._ground)
-            found = await trio.to_thread.run_sync(work)
+            found = await in_thread(work)
             self._entries[model] = found
             self._planned_anew()
             return found.plan is not None
@@ -222,7 +223,7 @@ class ModelCatalog:
             raise KeyError(model)
         work = partial(planned.at, ctx_size)
         try:
-            return (await trio.to_thread.run_sync(work, limiter=self._one_at_a_time, abandon_on_cancel=True)).options
+            return (await in_thread(work, limiter=self._one_at_a_time, abandon_on_cancel=True)).options
         except FlagError as error:
             raise ValueError(str(error)) from None
 
@@ -235,7 +236,7 @@ class ModelCatalog:
         asks the same meanwhile, or later, finds what was found, also where the first to ask has gone.
         """
         work = partial(self._fit_once, model, frozenset(usable_bytes.items()), ctx_size)
-        return await trio.to_thread.run_sync(work, limiter=self._one_at_a_time, abandon_on_cancel=True)
+        return await in_thread(work, limiter=self._one_at_a_time, abandon_on_cancel=True)
 
     def _fit_once(
         self, model: ModelName, usable: frozenset[tuple[DeviceName, int]], ctx_size: int | None

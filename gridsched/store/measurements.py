@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -21,6 +22,7 @@ from gridsched.ports import Account, Measurement
 from gridsched.store import accounts
 from gridsched.store.database import Say, Schema, open_database, read_database
 from gridsched.store.pruning import Known, reason_to_forget
+from gridsched.threads import in_thread
 
 MAX_KEPT = 4096
 """Options that are kept, the newest: every engine build and every flag makes new keys, and nobody says when an old one
@@ -136,7 +138,7 @@ class MeasurementStore:
         """Write what is not on disk yet, also what the disk refused before."""
         keys = tuple(self._unsaved)
         rows = [(key, self._kept[key], self._kept_at[key]) for key in keys]
-        written = await trio.to_thread.run_sync(_write, connection, rows)
+        written = await in_thread(partial(_write, connection, rows))
         if isinstance(written, sqlite3.Error):
             self._say_once(written)
             return

@@ -1,12 +1,15 @@
 """The listening socket, and who holds a port that is taken."""
 
+import errno
 import os
 import resource
 import socket
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from gridsched.api.listen import CannotListen, PortTaken, holder_of, listen, room_for_connections
+from gridsched.api.listen import CannotListen, PortTaken, crowded, holder_of, listen, room_for_connections
 
 
 def test_a_free_port_is_ours_at_once() -> None:
@@ -49,3 +52,37 @@ def test_there_are_descriptors_for_every_client_that_is_let_in() -> None:
     assert room >= 1
     assert soft == resource.RLIM_INFINITY or 2 * room <= soft
     assert soft in {hard, resource.RLIM_INFINITY} or soft >= 16 * 1024
+
+
+@pytest.mark.parametrize(("hard", "room"), [(64, 16), (256, 64), (1024, 384)])
+def test_what_the_server_keeps_for_itself_leaves_room_for_clients(
+    hard: int, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a small limit of open files, too; and a person is told who serves few."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    assert room_for_connections() == room
+    told = crowded(room)
+    assert [str(hard) in sentence and str(room) in sentence for sentence in told] == [True] * (room < 64)
+
+
+class Exhausted(trio.abc.Listener[trio.abc.Stream]):
+    """Nobody can be accepted."""
+
+    async def accept(self) -> trio.abc.Stream:
+        """As the kernel says it."""
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+async def test_clients_that_cannot_be_accepted_are_told_of_once_a_minute(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    """The library says it ten times a second, with a traceback."""
+    with trio.move_on_after(30.0):
+        await trio.serve_listeners(trio.testing.lockstep_stream_pair, [Exhausted()])
+    assert autojump_clock.current_time() >= 30.0
+    (record,) = caplog.records
+    assert record.getMessage() == "clients wait, because none can be accepted: Too many open files"
+    assert record.exc_info is None
