@@ -33,10 +33,13 @@ QUICK = Limits(
     settle_seconds=5.0,
     wedged_looks=3,
     front_patience=1.0,
+    restarts=10,
 )
-"""A keeper without patience."""
+"""A keeper without patience; on a busy machine it may take a gateway that has no turn for one that stands, so it may
+restart it more often."""
 
-NO_PATIENCE_SECONDS = 10.0
+NO_PATIENCE_SECONDS = 60.0
+"""Nothing takes a tenth of it, but on a machine that is very busy."""
 
 
 def until(look: Callable[[], object], seconds: float = NO_PATIENCE_SECONDS) -> None:

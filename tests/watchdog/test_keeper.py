@@ -131,10 +131,10 @@ def test_a_gateway_whose_front_stands_is_said_to_and_restarted(places: Places) -
     bench = Bench(places, limits=replace(QUICK, wedged_seconds=0.3))
     bench.watch.look()
     bench.configure("deaf")
-    bench.turn_until(lambda: bench.watch.last().half == "front", 15.0)
+    bench.turn_until(lambda: bench.watch.last().half == "front")
     assert "though its scheduler beats" in bench.watch.last().sentence
     bench.configure("")
-    bench.turn_until(bench.serves, 15.0)
+    bench.turn_until(bench.serves)
     assert bench.has_said("IS WEDGED")
     bench.close()
 
