@@ -15,8 +15,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import httpx
 import trio
 
+from gridsched.cli.ending import ENDING_SIGNALS, any_end_is_ctrl_c
 from gridsched.cli.events import sentence
 from gridsched.engine.find import find_engine
 
@@ -49,8 +50,6 @@ INTERRUPTED = 130
 TAIL_LINES = 20
 LIVE_SECONDS, LIVE_SECONDS_WITHOUT_TERMINAL = 0.25, 5.0
 
-
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SERVER = """
 import ctypes, os, signal, sys
@@ -94,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
 def run_demo(*, seconds: float = DEFAULT_SECONDS, simulated: bool = False, keep: bool = False) -> int:
     """The whole demo on this terminal; gives the exit code. Raises BrokenPipeError when nobody reads what it prints."""
     try:
-        with _any_end_is_ctrl_c():
+        with any_end_is_ctrl_c():
             setting = _simulated_setting() if simulated else _real_setting()
             with tempfile.TemporaryDirectory(prefix="gridsched-demo-") as folder:
                 return trio.run(_interruptible, setting, Path(folder), seconds, keep)
@@ -105,20 +104,6 @@ def run_demo(*, seconds: float = DEFAULT_SECONDS, simulated: bool = False, keep:
         if group.split(BrokenPipeError)[1] is not None:
             raise
         raise BrokenPipeError from None
-
-
-@contextmanager
-def _any_end_is_ctrl_c() -> Iterator[None]:
-    """While models are fetched, SIGTERM and a terminal that closes leave nothing behind either: they are Ctrl-C."""
-    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
-    for number, handler in before.items():
-        if handler is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # --- the setting ------------------------------------------------------------------------------------------------

@@ -16,10 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gridsched import app
+from gridsched.cli.ending import any_end_is_ctrl_c
 from gridsched.cli.options import a_path, say
 from gridsched.devices.choice import Wanted
 from gridsched.devices.discover import find_cards
-from gridsched.engine.builds import BuildError, Builds, Installed
+from gridsched.engine.builds import AUTO, BuildError, Builds, Installed
 from gridsched.engine.cards import advice
 from gridsched.engine.find import find_engine, tried_engine
 from gridsched.engine.locate import FoundEngine, ask_pinned, located
@@ -27,7 +28,6 @@ from gridsched.engine.sources import unpack
 from gridsched.settings.paths import DataDirError, data_dir_path
 from gridsched.settings.schema import Settings
 
-AUTO = "auto"
 FAILED = 1
 
 
@@ -63,12 +63,16 @@ def main(args: argparse.Namespace) -> int:
     try:
         builds = Builds(data_dir_path(args.data_dir, os.environ) / app.ENGINES)
         settings, _ = app.read_settings(args.config, os.environ, None, None, None)
-        return VERBS[args.verb](builds, settings, args)
+        with any_end_is_ctrl_c():
+            return VERBS[args.verb](builds, settings, args)
     except app.StartError as error:
         say(str(error))
         return error.code
     except (BuildError, DataDirError) as error:
         say(str(error))
+        return FAILED
+    except OSError as error:
+        say(f"{error.filename or 'a temporary file'}: {error.strerror or error}; nothing was changed")
         return FAILED
 
 
@@ -121,10 +125,7 @@ def _install(builds: Builds, settings: Settings, args: argparse.Namespace) -> in
     if args.name is not None:
         builds.check_name(args.name)
     with builds.staging() as place:
-        try:
-            got = unpack(args.source, place, _progress, sha256=args.sha256, cuda=cuda)
-        except OSError as error:
-            raise BuildError(f"{error.filename or place}: {error.strerror}") from None
+        got = unpack(args.source, place, _progress, sha256=args.sha256, cuda=cuda)
         name = args.name or got.name
         builds.check_name(name)
         print(f"unpacked {name} (sha256 {got.checksum})")
@@ -190,7 +191,7 @@ VERBS: Mapping[str, Callable[[Builds, Settings, argparse.Namespace], int]] = {
 def _tried(builds: Builds, name: str) -> FoundEngine:
     """A build, or the program at a path, tried. Raises BuildError for what is neither."""
     build = builds.get(name)
-    program = build.program if build is not None else Path(name).expanduser().absolute()
+    program = build.program if build is not None else Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 - as unpack
     if build is None and not program.is_file():
         known = ", ".join(each.name for each in builds.all()) or "none yet"
         raise BuildError(f"there is no build {name} and no program at that path; the builds here: {known}")

@@ -21,11 +21,15 @@ from pathlib import Path
 from gridsched.engine.locate import PROGRAM
 from gridsched.files import atomic_write
 
+AUTO = "auto"
+"""The word for no pin."""
+
 ABOUT, PIN, LOCK = "build.json", "pinned.json", ".lock"
 REMEMBERED = 20
 """So many earlier pins can be gone back to."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+LONGEST_NAME = 100
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{LONGEST_NAME - 1}}}")
 _UNFINISHED = ".new-"
 
 
@@ -67,7 +71,7 @@ class Builds:
             said = json.loads(about.read_text(encoding="utf-8"))
             words = {key: str(said[key]) for key in ("source", "checksum", "version", "backend", "installed")}
             program = about.parent / str(said["program"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # half a build, or somebody else's folder
         return Installed(name=about.parent.name, program=program, **words) if program.is_file() else None
 
@@ -96,7 +100,7 @@ class Builds:
             return [None if word is None else self.folder / str(word) for word in list(said["pins"])]
         except FileNotFoundError:
             return [None]  # the choice is automatic
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise BuildError(
                 f"{self.folder / PIN} cannot be read ({error}); remove it, or pin an engine anew"
             ) from None
@@ -135,8 +139,11 @@ class Builds:
 
     def check_name(self, name: str) -> None:
         """Raises BuildError where a build cannot be called so."""
-        if _NAME.fullmatch(name) is None:
-            raise BuildError(f"{name!r} is no name for a build: letters, digits, dots, dashes")
+        if _NAME.fullmatch(name) is None or name.startswith(PIN) or name == AUTO:
+            raise BuildError(
+                f"{name!r} is no name for a build: at most {LONGEST_NAME} letters, digits, dots, dashes, beginning with"
+                " a letter or digit; choose one with --name"
+            )
         if (self.folder / name).exists():
             raise BuildError(f"there is a build {name} already; choose another name with --name, or remove that folder")
 
@@ -152,9 +159,11 @@ class Builds:
 
 
 def program_in(tree: Path) -> Path | None:
-    """The engine's program in an unpacked tree: the one that lies least deep; made executable, which some archives do
-    not tell."""
-    found = sorted((path for path in tree.rglob(PROGRAM) if path.is_file()), key=lambda path: (len(path.parts), path))
+    """The engine's program in an unpacked tree: the one that lies least deep, in there itself; made executable, which
+    some archives do not tell."""
+    whole = tree.resolve()
+    ours = (path for path in tree.rglob(PROGRAM) if path.is_file() and path.resolve().is_relative_to(whole))
+    found = sorted(ours, key=lambda path: (len(path.parts), path))
     if not found:
         return None
     found[0].chmod(found[0].stat().st_mode | 0o755)

@@ -46,8 +46,15 @@ def find_engine(
 
 
 def tried_engine(found: FoundEngine) -> FoundEngine:
-    """The same engine, or why it is none or does not run here. With a loop of its own."""
-    return trio.run(try_engine, found) if found.info.ok else found
+    """The same engine, or why it is none or does not run here. With a loop of its own. Raises KeyboardInterrupt."""
+    if not found.info.ok:
+        return found
+    try:
+        return trio.run(try_engine, found)
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None  # Ctrl-C, as trio's nurseries pass it on
+        raise
 
 
 async def try_engine(found: FoundEngine) -> FoundEngine:

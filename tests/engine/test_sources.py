@@ -1,10 +1,14 @@
 """What builds are unpacked from, and what is refused of it."""
 
+import gzip
 import io
+import lzma
+import os
 import tarfile
 import zipfile
 from collections import deque
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -122,6 +126,82 @@ def test_what_is_no_archive_is_told(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(BuildError, match="cannot be unpacked"):
         unpack(str(path), tmp_path, silent)
+
+
+def _spoilt(path: Path, at: int) -> Path:
+    """The archive with one byte changed."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+    return path
+
+
+def test_a_damaged_archive_is_told_and_not_installed(tmp_path: Path) -> None:
+    """Also where only its sum shows it, which lies behind all that is unpacked: a library with another byte computes
+    something else."""
+    noise = {**MEMBERS, "noise": b"".join(sha256(bytes([n % 256, n // 256])).digest() for n in range(3000))}
+    packed = tmp_path / "a.tar.xz"
+    packed.write_bytes(lzma.compress(gzip.decompress(tar(tmp_path / "plain.tar.gz", noise).read_bytes())))
+    method = zipped(tmp_path / "method.zip", MEMBERS)
+    entry = method.read_bytes().find(b"PK\x01\x02")
+    broken = {
+        "CRC check failed": _spoilt(tar(tmp_path / "sum.tar.gz", MEMBERS), -6),
+        "Corrupt input data": _spoilt(packed, 50_000),
+        "compression method": _spoilt(method, entry + 10),
+        "damaged one": _spoilt(tar(tmp_path / "head.tar.gz", MEMBERS), 0),
+    }
+    for number, (why, path) in enumerate(broken.items()):
+        place = tmp_path / str(number)
+        place.mkdir()
+        with pytest.raises(BuildError, match=f"{path.name} cannot be unpacked: .*{why}"):
+            unpack(str(path), place, silent)
+
+
+def test_links_of_an_archive_that_lead_out_of_it_together_are_refused(tmp_path: Path) -> None:
+    """Each of them stays inside by its words alone."""
+    links = {"a/k": "b/c", "a/k/up": "../..", "out": "a/k/up/../.."}
+    path = zipped(tmp_path / "chain.zip", {**MEMBERS, "a/b/c/x": b""}, links)
+    place = tmp_path / "place"
+    place.mkdir()
+    with pytest.raises(BuildError, match="leads out of it: out to"):
+        unpack(str(path), place, silent)
+
+
+def test_a_folder_that_holds_the_data_directory_is_not_copied_into_itself(tmp_path: Path) -> None:
+    """As the current folder, or a home: the copy would have no end."""
+    place = tmp_path / "data" / "engines" / "new"
+    place.mkdir(parents=True)
+    (tmp_path / "llama-server").write_bytes(PROGRAM)
+    with pytest.raises(BuildError, match="holds the data directory, too"):
+        unpack(str(tmp_path), place, silent)
+
+
+def test_what_a_folder_holds_beside_an_engine_is_no_obstacle(tmp_path: Path) -> None:
+    """A pipe is left out; a folder that its owner may not write to, as packages have them, can be moved afterwards."""
+    theirs, place = tmp_path / "theirs", tmp_path / "place"
+    (theirs / "lib").mkdir(parents=True)
+    place.mkdir()
+    (theirs / "llama-server").write_bytes(PROGRAM)
+    os.mkfifo(theirs / "lib" / "pipe")
+    for folder in (theirs / "lib", theirs):
+        folder.chmod(0o555)
+    got = unpack(str(theirs), place, silent)
+    assert [path.name for path in sorted(got.tree.rglob("*"))] == ["lib", "llama-server"]
+    assert all(folder.stat().st_mode & 0o700 == 0o700 for folder in (got.tree, got.tree / "lib"))
+
+
+def test_a_folder_with_a_link_to_an_engine_elsewhere_is_told(tmp_path: Path) -> None:
+    """What it leads to is not copied with it, and is not ours to be made executable."""
+    elsewhere, theirs = tmp_path / "elsewhere", tmp_path / "theirs"
+    elsewhere.write_bytes(PROGRAM)
+    elsewhere.chmod(0o600)
+    theirs.mkdir()
+    (theirs / "llama-server").symlink_to(elsewhere)
+    place = tmp_path / "place"
+    place.mkdir()
+    with pytest.raises(BuildError, match="only a link"):
+        unpack(str(theirs), place, silent)
+    assert elsewhere.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_archive_without_an_engine_is_told(tmp_path: Path) -> None:
