@@ -331,9 +331,9 @@ class Ledger:
             if held_bytes is not None and not _may_be_its_own(item, held_bytes, book.spec, now):
                 held_bytes = None
             item.held_bytes = held_bytes
-            if held_bytes and not item.measured and not item.going and _has_grown(item, held_bytes):
+            if held_bytes and not item.going and _is_charged(item, held_bytes):
                 # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
-                item.bytes = held_bytes
+                item.bytes = max(held_bytes, item.estimate_bytes) if item.grown else held_bytes
                 book.add_up()
         book.used_bytes = event.used_bytes
         book.read_at = now
@@ -387,7 +387,7 @@ class Ledger:
                 return None
             held = item.held_bytes or 0 if part.device == read else 0
             taken = max(held, least_bytes)
-            if held > 0 and _is_news(item, taken) and held * PLAUSIBLE_PART >= part.total_bytes:
+            if held > 0 and _is_news(item, taken) and _measures(item, held, part.total_bytes, least_bytes):
                 item.first_bytes = item.first_bytes or taken
                 item.bytes = taken
                 item.measured = True
@@ -395,7 +395,7 @@ class Ledger:
                 book.add_up()
                 changed = True
             if item.measured:
-                figures.append(item.bytes)
+                figures.append(item.bytes if not item.grown else min(item.bytes, max(part.total_bytes, least_bytes)))
         if not changed or len(figures) < len(option.footprint):
             return None
         self.measured[option.key] = tuple(figures)
@@ -414,7 +414,7 @@ class Ledger:
         if item.grown:
             return (
                 f"the device's use grew by {item.read_bytes} bytes while it came, too far from the"
-                f" {item.estimate_bytes} that were estimated to be its alone; the estimate stands"
+                f" {item.estimate_bytes} that were estimated, or more, to be surely its alone; the estimate stands"
             )
         return (
             f"{item.read_bytes} bytes are read, under a quarter of the {item.estimate_bytes} that were estimated: of"
@@ -486,6 +486,22 @@ def _may_be_its_own(item: Reservation, read_bytes: int, spec: DeviceSpec, now: f
     if item.grown:
         return plausible and read_bytes <= DIFFERENCE_TIMES * item.estimate_bytes
     return plausible or spec.held_as_touched or now < item.settled_at
+
+
+def _is_charged(item: Reservation, held_bytes: int) -> bool:
+    """Whether what it holds now is to be set aside for it whatever was measured. What the device's use grew by beyond
+    the estimate may be somebody else's for a while: it is followed up and down."""
+    if item.grown and max(held_bytes, item.bytes) > item.estimate_bytes:
+        return held_bytes != item.bytes
+    return not item.measured and _has_grown(item, held_bytes)
+
+
+def _measures(item: Reservation, held_bytes: int, estimate_bytes: int, least_bytes: int) -> bool:
+    """L2: whether a figure says what the launch takes. What the device's use grew by says at most so much: beyond the
+    estimate it is not kept, or one burst of another program would keep a model out for ever (D2, A11)."""
+    if item.grown and held_bytes > max(estimate_bytes, least_bytes):
+        return False
+    return held_bytes * PLAUSIBLE_PART >= estimate_bytes
 
 
 def _has_grown(item: Reservation, held_bytes: int) -> bool:

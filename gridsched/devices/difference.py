@@ -5,7 +5,7 @@ together, there is none, and the estimate stands. Knows no driver, no clock and 
 
     figure = use that is nobody's known, now - the same in the last reading before the process was seen
 
-It grows until the launch is over and SETTLE_SECONDS more, then it is kept as it is.
+It grows until the launch is over and SETTLE_SECONDS more, then it is kept as it is, or as what is used has come to be.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,6 +54,7 @@ class Difference:
         self._coming: dict[InstanceId, _Coming] = {}
         self._kept: dict[InstanceId, int] = {}
         self._unknown: set[InstanceId] = set()
+        self._too_much_since: dict[InstanceId, float] = {}
         self._leaving_until = -inf
         self._leaving_below = -1  # the use at which what left has given its memory back
 
@@ -70,11 +71,20 @@ class Difference:
             self._begin(begun, now)
         for instance_id, coming in list(self._coming.items()):
             self._watch(instance_id, coming, seen, now)
+        self._lower(seen, now)
         if seen.used_bytes <= self._leaving_below:
             self._leaving_until = -inf
         self._last = seen
         found = self._kept | {name: coming.bytes for name, coming in self._coming.items()}
         return {name: min(size, seen.used_bytes) for name, size in found.items() if min(size, seen.used_bytes) > 0}
+
+    def _lower(self, seen: Seen, now: float) -> None:
+        """What is kept was partly somebody else's where the card has had less in use than that for a while."""
+        for instance_id, size in self._kept.items():
+            if size <= seen.used_bytes:
+                self._too_much_since.pop(instance_id, None)
+            elif now >= self._too_much_since.setdefault(instance_id, now) + SETTLE_SECONDS:
+                self._kept[instance_id] = seen.used_bytes
 
     def _let_go(self, seen: Seen, living: Collection[InstanceId], now: float) -> None:
         """Forget those that ended, and those that the driver has come to tell of. While one of the former may keep its
@@ -85,6 +95,7 @@ class Difference:
             coming = self._coming.pop(instance_id, None)
             grown_bytes = coming.bytes if coming is not None else told.get(instance_id, 0)
             held = self._kept.pop(instance_id, grown_bytes)
+            self._too_much_since.pop(instance_id, None)
             here = held > 0 or instance_id in self._unknown
             self._unknown.discard(instance_id)
             if instance_id in living or instance_id in seen.figures or not here:

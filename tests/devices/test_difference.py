@@ -57,6 +57,20 @@ def test_D2_growth_is_followed_and_kept_once_the_launch_is_over(card: Card) -> N
     assert card.read(5000, ONE) == {ONE: 860}
 
 
+def test_D2_what_another_program_took_meanwhile_is_let_go_when_it_gives_it_back(card: Card) -> None:
+    """The card cannot hold less than the process does; a moment in which it says so changes nothing."""
+    card.read(900, ONE)
+    card.settle(ONE)
+    card.now += SETTLE_SECONDS
+    assert card.read(900, ONE) == {ONE: 800}
+    assert card.read(500, ONE) == {ONE: 500}
+    assert card.read(900, ONE) == {ONE: 800}
+    card.read(500, ONE)
+    card.now += SETTLE_SECONDS
+    card.read(500, ONE)
+    assert card.read(900, ONE) == {ONE: 500}
+
+
 def test_D2_a_figure_is_never_negative_nor_beyond_what_is_used(card: Card) -> None:
     """Another program's going would have it below nothing; a card that is emptied holds nobody."""
     assert card.read(40, ONE) == {}

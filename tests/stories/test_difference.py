@@ -78,6 +78,28 @@ def test_D2_a_burst_of_another_program_is_no_growth_that_begins_a_process_anew()
     assert (device.reserved_bytes, device.external_bytes) == (7 * GB, 5 * GB)
 
 
+def test_D2_a_burst_of_another_program_while_a_model_came_is_not_learnt_as_its_need() -> None:
+    """It is set aside for the process while it stands and is nobody's when it has gone, and the next load asks for the
+    estimate: else one burst would have the model refused for ever on a card that it fits on."""
+    world = World((model("m", option(9)),))
+    world.warm("m")
+    world.read(14.5, {"m": 14.5}, by_difference=["m"])
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == int(14.5 * GB)
+    world.read(9.5, {"m": 9.5}, by_difference=["m"])
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == int(9.5 * GB)
+    world.read(8.5, {"m": 8.5}, by_difference=["m"])
+    assert kept(world) == [((int(8.5 * GB),), True)]
+    world.read(14.5, {"m": 14.5}, by_difference=["m"])
+    assert kept(world)[1:] == []
+    world.unload("m")
+    world.advance(12.0)
+    for _ in range(3):
+        world.read(2.0, {})
+    job = world.submit("m")
+    world.advance(10.0)
+    assert world.granted_at(job) == world.now
+
+
 @pytest.mark.parametrize("held", [0.0, 0.2, 4.9])
 def test_B16_D14_a_figure_under_a_quarter_never_replaces_the_estimate(held: float) -> None:
     """An engine that went on without its card, or memory that the driver does not count: 20 stay reserved, are told of
