@@ -76,7 +76,7 @@ class Inference:
             found = catalog.resolve(name.strip() or DEFAULT_MODEL) if suffix_class is not None else None
         if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
-        if isinstance(found, CatalogModel) and found.spec is None and await self._house.runtime.look_again(found.name):
+        if isinstance(found, CatalogModel) and await self._is_another(found):
             found = catalog.resolve(found.name) or found
         model = _servable(found)
         if _NEEDED[request.kind] not in model.capabilities:
@@ -85,6 +85,11 @@ class Inference:
             raise invalid(message, "model", "model_not_supported")
         given = (request.job_class, suffix_class, request.tier_class, model.default_class)
         return found, next((one for one in given if one is not None), JobClass.INTERACTIVE)
+
+    async def _is_another(self, model: CatalogModel) -> bool:
+        """Whether what could not be served, or fails to load, has been mended on the disk since it was read."""
+        runtime = self._house.runtime
+        return await (runtime.look_again if model.spec is None else runtime.look_at_failed)(model.name)
 
     def _job(
         self, request: InferenceRequest, asked: CatalogModel | CatalogFamily, job_class: JobClass, steps: int

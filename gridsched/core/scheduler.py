@@ -190,6 +190,11 @@ class Scheduler:
         launched by these instead of its ladder, in place of the process that it may have."""
         return outlook.of_load(self._state, model, now, options)
 
+    def in_back_off(self, model: ModelName, now: float) -> bool:
+        """L6d: whether its loads fail, and it is not tried again yet."""
+        known = self._state.models.get(model)
+        return known is not None and known.retry_at > now
+
     def story(self, job_id: JobId | None = None, *, instance_id: InstanceId | None = None) -> tuple[str, ...]:
         """What was decided lately about a job or an instance, a line each."""
         return self._state.story.of(job_id, instance_id)

@@ -40,6 +40,9 @@ from gridsched.runtime.steady import ClockWatch
 from gridsched.runtime.tape import Recorder
 from gridsched.runtime.wishes import Wishes
 
+LOOK_SECONDS = 1.0
+"""A crowd that asks for what fails to load reads the disk once in this time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -117,6 +120,7 @@ class Runtime:
         self.wishes = Wishes(self._actor.post, self.adviser)
         self.draining = False
         self._beat = beat
+        self._look_at: dict[ModelName, float] = {}
         self._stop = trio.Event()
         self._exit_code = 0
 
@@ -163,6 +167,18 @@ class Runtime:
             return False
         self.post(ModelsChanged(served(self.parts.catalog)))
         self.post(FamiliesChanged(self._families()))
+        return True
+
+    async def look_at_failed(self, model: ModelName) -> bool:
+        """Whether a model whose loads fail has other files by now (L6d); then the scheduler has been told, and need not
+        wait to try it. Looks at the disk at most once a second. Raises KeyError for one that is not there."""
+        now = trio.current_time()
+        if not self._actor.scheduler.in_back_off(model, now) or now < self._look_at.get(model, now):
+            return False
+        self._look_at[model] = now + LOOK_SECONDS
+        if await self.parts.catalog.renew(model) is None:
+            return False
+        self.post(ModelsChanged(served(self.parts.catalog)))
         return True
 
     def begin_drain(self) -> None:

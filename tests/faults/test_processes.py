@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 BIG = Served(weights_bytes=10 * GIB)
 """Two of them do not fit at once."""
 
-SMALL = ("b1", "b2", "b7e", "b7c", "b15", "b17", "b20", "b24", "b27", "b29")
+SMALL = ("b1", "b2", "l6d", "b7e", "b7c", "b15", "b17", "b20", "b24", "b27", "b29")
 PAIRS = ("b4", "b5", "b8", "b19", "b30")
 
 
@@ -113,6 +113,18 @@ def test_B7_who_waits_is_told_at_once_when_the_process_dies_while_it_loads(
     assert refused.error["gridsched"]["log_tail"][-2:] == ["loading", "the file is odd"]
     assert int(refused.headers["x-gridsched-queue-ms"]) < 10_000
     bench.until(lambda: not bench.instances(model), "its memory is free")
+
+
+def test_L6d_a_file_that_was_fetched_again_is_tried_at_once(bench: Bench) -> None:
+    """The refusal says to fetch it again: who did so need not wait for the back-off of a minute, nor for a restart."""
+    told = "gguf_init_from_file_impl: invalid magic characters: 'xxxx', expected 'GGUF'"
+    bench.tell("l6d", exit_at="start", print_lines=[told])
+    refused = bench.chat("l6d")
+    assert (refused.error["gridsched"]["cause"], int(refused.headers["retry-after"])) == ("damaged_file", 60)
+    bench.tell("l6d")
+    os.utime(bench.folder / "l6d.gguf")
+    assert bench.chat("l6d").status == 200
+    assert bench.starts("l6d") == 2
 
 
 def test_B8_a_model_that_loads_is_no_victim(bench: Bench) -> None:
