@@ -18,10 +18,10 @@ from gridsched.core import cost, yielding
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
-from gridsched.core.ledger import Reservation
 from gridsched.core.placement import ANY_CHAT, Choice, Draft, Obstacle, Want, Watch
 from gridsched.core.policy import Eviction, Policy
 from gridsched.core.queues import CLASSES, Rank
+from gridsched.core.reservation import Reservation
 from gridsched.core.residency import Instance
 from gridsched.core.state import State
 from gridsched.core.transitions import JobState

@@ -15,6 +15,7 @@ from gridsched.core.errors import InvariantViolation
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceSpec, LaunchOption
+from gridsched.core.reservation import Reservation
 
 Needs = tuple[tuple[DeviceName, int], ...]
 """Bytes by device."""
@@ -26,29 +27,12 @@ a stop that takes longer than this is waited for no more."""
 FREEZE_READINGS = 2
 """L3: and not for two readings after that, because the driver reports late."""
 
-PLAUSIBLE_PART = 4
-"""L2: a measurement under a quarter of the estimate is a reading of something half loaded, or of the wrong process."""
-
-DIFFERENCE_TIMES = 2
-"""D2: what a device's use grew by while a process came is not its alone where it is more than this many times the
-estimate. A guess: estimates are seldom wrong by a tenth, those of unknown architectures by more."""
-
-GROWTH_PART = 50
-"""L2: a measurement replaces the one before where it is a fiftieth above it; less is noise and would only wear the
-disk."""
-
-
 FREE_AGAIN_PART = 10
 """L6a: a launch that ran out of memory is tried again when a tenth more is free than was then."""
 
 SHORT_TIMES = 2
 """L6a: with this many times its need free it was not what was planned that was lacking: a moment's allocation, another
 program's burst, a card that lies. A guess, far beyond what any estimate is wrong by."""
-
-GROWTH_LIMIT = 1.25
-"""L6b: how much more than the larger of estimate and first measurement a process may come to hold before it is
-restarted. What an engine's pools take with use stays under a tenth of a launch; a quarter is a leak, and the place of a
-small model. A guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +41,6 @@ class Shortage:
 
     device: DeviceName
     free_bytes: int
-
-
-@dataclass(slots=True)
-class Reservation:
-    """What one instance holds on one device. `bytes` is the estimate until it was measured (L2), `first_bytes` the
-    first measurement.
-
-    `read_bytes` is the last reading, None where it could not be read; `grown`, that it is no driver's figure but what
-    the device's use grew by, and `by_difference`, that `bytes` was measured so (D2). `held_bytes` is the same where it
-    is believed; `settled_at` is when its launch was over. `doubted`: that a reading was no measurement has been told.
-    """
-
-    estimate_bytes: int
-    bytes: int
-    measured: bool = False
-    first_bytes: int = 0
-    held_bytes: int | None = None
-    settled_at: float = inf
-    going: bool = False
-    lost: bool = False
-    doubted: bool = False
-    read_bytes: int | None = None
-    grown: bool = False
-    by_difference: bool = False
-
-    @property
-    def overgrown(self) -> bool:
-        """L6b: whether it holds more than it may before it is started anew."""
-        limit_bytes = GROWTH_LIMIT * self.estimate_bytes
-        if not self.measured or self.by_difference:  # what a device's use grew by proves no leak
-            return False
-        return self.bytes > limit_bytes and self.bytes > GROWTH_LIMIT * self.first_bytes
 
 
 @dataclass(slots=True)
@@ -328,10 +280,10 @@ class Ledger:
         for instance_id, item in book.reservations.items():
             item.read_bytes = held_bytes = held.get(instance_id)
             item.grown = instance_id in event.by_difference
-            if held_bytes is not None and not _may_be_its_own(item, held_bytes, book.spec, now):
+            if held_bytes is not None and not item.may_hold(held_bytes, book.spec, now):
                 held_bytes = None
             item.held_bytes = held_bytes
-            if held_bytes and not item.going and _is_charged(item, held_bytes):
+            if held_bytes and not item.going and item.is_charged(held_bytes):
                 # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
                 item.bytes = max(held_bytes, item.estimate_bytes) if item.grown else held_bytes
                 book.add_up()
@@ -346,7 +298,7 @@ class Ledger:
         """L3: others hold what is used and not ours."""
         external_bytes = book.used_bytes
         for item in book.reservations.values():
-            external_bytes -= _ours(item)
+            external_bytes -= item.ours_bytes
         external_bytes = max(0, external_bytes)
         book.believed = True
         if external_bytes != book.external_bytes:
@@ -387,7 +339,7 @@ class Ledger:
                 return None
             held = item.held_bytes or 0 if part.device == read else 0
             taken = max(held, least_bytes)
-            if held > 0 and _is_news(item, taken) and _measures(item, held, part.total_bytes, least_bytes):
+            if held > 0 and item.is_news(taken) and item.is_measured_by(held, part.total_bytes, least_bytes):
                 item.first_bytes = item.first_bytes or taken
                 item.bytes = taken
                 item.measured = True
@@ -469,48 +421,3 @@ class Ledger:
         if book.read_at == -inf:
             return max(0, believed)
         return max(0, min(believed, book.usable_bytes - book.used_bytes + (item.held_bytes or 0)))
-
-
-def _is_news(item: Reservation, held_bytes: int) -> bool:
-    """The first measurement always is; later ones where the process has grown."""
-    return not item.measured or _has_grown(item, held_bytes)
-
-
-def _may_be_its_own(item: Reservation, read_bytes: int, spec: DeviceSpec, now: float) -> bool:
-    """Whether a figure may be all that a process holds (B16, D2, D4, D14). Far less, once it is there, is of an engine
-    that went on without the device, or of memory that the driver does not count; far more, where it is what the
-    device's use grew by, is somebody else's too. Not believing it is safe: what was reserved stands for it, and no more
-    is free than the device says. Of memory that is held as it is touched far less says nothing.
-    """
-    plausible = read_bytes * PLAUSIBLE_PART >= item.estimate_bytes
-    if item.grown:
-        return plausible and read_bytes <= DIFFERENCE_TIMES * item.estimate_bytes
-    return plausible or spec.held_as_touched or now < item.settled_at
-
-
-def _is_charged(item: Reservation, held_bytes: int) -> bool:
-    """Whether what it holds now is to be set aside for it whatever was measured. What the device's use grew by beyond
-    the estimate may be somebody else's for a while: it is followed up and down."""
-    if item.grown and max(held_bytes, item.bytes) > item.estimate_bytes:
-        return held_bytes != item.bytes
-    return not item.measured and _has_grown(item, held_bytes)
-
-
-def _measures(item: Reservation, held_bytes: int, estimate_bytes: int, least_bytes: int) -> bool:
-    """L2: whether a figure says what the launch takes. What the device's use grew by says at most so much: beyond the
-    estimate it is not kept, or one burst of another program would keep a model out for ever (D2, A11)."""
-    if item.grown and held_bytes > max(estimate_bytes, least_bytes):
-        return False
-    return held_bytes * PLAUSIBLE_PART >= estimate_bytes
-
-
-def _has_grown(item: Reservation, held_bytes: int) -> bool:
-    return held_bytes > item.bytes + item.bytes // GROWTH_PART
-
-
-def _ours(item: Reservation) -> int:
-    """What of a device's used bytes is this instance's: the reading; what it reserved where it could not be read, or
-    is gone without its memory being back."""
-    if item.held_bytes is not None:
-        return item.held_bytes
-    return item.bytes

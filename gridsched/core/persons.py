@@ -42,7 +42,7 @@ def unload_asked(state: State, event: UnloadAsked) -> None:
     if model.queue.count and not event.force:
         _refused(state, event.request, _jobs_wait(model))
         return
-    if model.pinned:
+    if model.pinned and not model.removed:  # one that comes back with the configuration is as configured
         model.put_down = True
         pins.refresh(state)
     if model.errand is not None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from gridsched.core.ids import DeviceName
-from gridsched.core.ledger import PLAUSIBLE_PART
 from gridsched.core.measuring import COMPONENTS, TOTAL, errors, outside_bytes
 from gridsched.core.model import DeviceFootprint, LaunchOption
+from gridsched.core.reservation import PLAUSIBLE_PART
 from gridsched.vram.overhead import FIRST_PROMPT_BYTES
 
 MOST_OUTSIDE_BYTES = 2 << 30

@@ -6,9 +6,9 @@ import pytest
 
 from gridsched.core.commands import KeepMeasurement, LogEvent
 from gridsched.core.events import Failure, FailureCause, HostMemoryRead
-from gridsched.core.ledger import GROWTH_LIMIT
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.policy import Policy
+from gridsched.core.reservation import GROWTH_LIMIT
 from tests.stories.world import BACKGROUND, GB, World, model, option, spanning
 
 OOM = Failure(FailureCause.DEVICE_OOM, "out of memory")

@@ -284,3 +284,16 @@ def test_R7_what_a_person_said_goes_with_the_model() -> None:
     world.tell(ModelsChanged(specs[1:]))
     world.tell(ModelsChanged(specs))
     assert not world.scheduler.state.models[ModelName("a")].pinned
+
+
+def test_R7_an_unload_of_a_model_that_is_gone_from_the_configuration_is_none_of_the_one_that_comes_back() -> None:
+    """Whether a process of it still worked meanwhile or not."""
+    specs = (model("p", option(4), pinned=True), model("b", option(4)))
+    world = World(specs)
+    world.advance(10.0)
+    world.submit("p", BACKGROUND)
+    world.tell(ModelsChanged(specs[1:]))
+    world.unload("p", force=True)
+    world.tell(ModelsChanged(specs))
+    world.advance(30.0)
+    assert world.state("p") == "ready"
