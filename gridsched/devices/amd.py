@@ -22,6 +22,10 @@ OWN_BYTES = 2 << 30
 """A graphics unit with no more memory of its own than this, and more of the host's to borrow, is part of a processor:
 what models take there is the host's. The firmware sets 0.5 GiB aside on most."""
 
+OWN, SHARED = ("vram",), ("vram", "gtt")
+"""Where what models take of a card lies: in its own memory, or, of one whose memory is the host's, mostly in what it
+has borrowed. Without that a model there would look as if it computed on the processor (B16)."""
+
 NAMES = Path("usr/share/libdrm/amdgpu.ids")
 """The marketing names by device and revision, beside the root that `sys` lies in."""
 
@@ -59,14 +63,16 @@ class AmdDriver:
             folder = next((folder for folder in _folders(self._sys) if _pci_of(folder) == pci), None)
             if folder is None:
                 raise Silent("its driver does not have it any more")
-            used_bytes = None if _is_shared(folder) else _number(folder / "mem_info_vram_used")
+            shared = _is_shared(folder)
+            used_bytes = None if shared else _number(folder / "mem_info_vram_used")
         except (OSError, ValueError) as error:
             raise Silent(_said(error)) from None
         by_compute = _held_by_compute(self._sys, pci)
         found = dict(by_compute)
         for pid in pids:
             # A compute process has opened the card as well: both tell of the same memory.
-            figures = [size for size in (by_compute.get(pid), _held_by_files(self._proc, pid, pci)) if size is not None]
+            by_files = _held_by_files(self._proc, pid, pci, SHARED if shared else OWN)
+            figures = [size for size in (by_compute.get(pid), by_files) if size is not None]
             if figures:
                 found[pid] = max(figures)
         limit_bytes = info.spec.total_bytes
@@ -148,15 +154,15 @@ def _is_at(node: Path, pci: PciAddress) -> bool:
     return (domain, location >> 8, (location & 0xFF) >> 3) == pci
 
 
-def _held_by_files(proc: Path, pid: int, pci: PciAddress) -> int | None:
-    """What the open files of a process hold of a card, None where they do not tell or may not be looked at. Several
-    files of one client, as after a fork, tell of the same memory."""
+def _held_by_files(proc: Path, pid: int, pci: PciAddress, regions: Iterable[str]) -> int | None:
+    """What the open files of a process hold of a card's memory in these regions, None where they do not tell or may not
+    be looked at. Several files of one client, as after a fork, tell of the same memory."""
     clients: dict[str, int] = {}
     try:
         for path in (proc / str(pid) / "fdinfo").iterdir():
             told = _fields(path)
             ours = told.get("drm-driver") == "amdgpu" and _is_address(told.get("drm-pdev", ""), pci)
-            if ours and (size := _vram(told)) is not None:
+            if ours and (size := _held(told, regions)) is not None:
                 client = told.get("drm-client-id", path.name)
                 clients[client] = max(size, clients.get(client, 0))
     except OSError:
@@ -164,10 +170,16 @@ def _held_by_files(proc: Path, pid: int, pci: PciAddress) -> int | None:
     return sum(clients.values()) if clients else None
 
 
-def _vram(told: Mapping[str, str]) -> int | None:
+def _held(told: Mapping[str, str], regions: Iterable[str]) -> int | None:
+    """What is held in some regions, None where none of them is told."""
+    sizes = [size for region in regions if (size := _resident(told, region)) is not None]
+    return sum(sizes) if sizes else None
+
+
+def _resident(told: Mapping[str, str], region: str) -> int | None:
     """What is resident: newer kernels say so, older ones call it memory; those between tell the total, too. None where
     none of these is told."""
-    for key in ("drm-resident-vram", "drm-memory-vram", "drm-total-vram"):
+    for key in (f"drm-resident-{region}", f"drm-memory-{region}", f"drm-total-{region}"):
         number, _, unit = told.get(key, "").partition(" ")
         if number.isdigit() and unit.strip() in _UNITS:
             return int(number) * _UNITS[unit.strip()]

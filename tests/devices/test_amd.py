@@ -241,6 +241,19 @@ async def test_D7_graphics_in_a_processor_are_named_and_used_where_a_size_is_giv
     assert (notes, read.total_bytes, read.used_bytes) == ((), 8 * GIB, 2 * GIB)
 
 
+async def test_D7_what_models_take_of_a_graphics_unit_in_a_processor_is_mostly_borrowed(machine: Machine) -> None:
+    """And is theirs as much as the little that is the unit's own: a figure without it would fail every launch as one
+    that computes on the processor (B16)."""
+    machine.card(0, vram=GIB // 2)
+    machine.compute(1, 0x0B00, (77, GIB // 8))
+    machine.file(77, 5, *vram("131072 KiB")[:-2], f"drm-memory-gtt:\t{4 * GIB // 1024} KiB")
+    (machine.roots.proc / "meminfo").write_text(f"MemAvailable: {32 * GIB // 1024} kB\n")
+    monitor, _ = machine.found(Wanted(Headroom(0.0), totals={PCI: 8 * GIB}))
+    assert monitor is not None
+    (read,) = await monitor.read({ONE: 77})
+    assert (dict(read.held), read.used_bytes) == ({ONE: 4 * GIB + GIB // 8}, 4 * GIB + GIB // 8)
+
+
 async def test_both_makers_cards_are_planned_side_by_side(driver: Driver, tmp_path: Path) -> None:
     """Where the engine lists both, as a Vulkan build does: named together by address, read at the same time."""
     machine = layout(tmp_path)
