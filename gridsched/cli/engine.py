@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
         say(str(error))
         return FAILED
     except OSError as error:
-        say(f"{error.filename or 'a temporary file'}: {error.strerror or error}; nothing was changed")
+        say(f"{error.filename or 'the data directory'}: {error.strerror or error}; nothing was changed")
         return FAILED
 
 
@@ -91,7 +91,7 @@ def _list(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
         configured = next(located(str(settings.engine.path)))
         rows = [row for row in rows if row["path"] != configured.info.path]
         rows.insert(0, _of_found(configured) | {"source": "engine.path"})
-    used = _used(rows, None if settings.engine.path is not None else pinned)
+    used = _used(rows, pinned) if settings.engine.path is None else 0
     if args.json:
         print(json.dumps([{"used": index == used, **row} for index, row in enumerate(rows)], indent=2))
     else:

@@ -10,6 +10,7 @@ or remove a build that is there.
 
 import fcntl
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -82,17 +83,39 @@ class Builds:
         return next(iter(self._pins()), None)
 
     def pin(self, program: Path | None) -> None:
-        """Pin a program, or none; what was pinned stays in mind. Raises BuildError."""
-        self._write([program, *(each for each in self._pins() if each != program)])
+        """Pin a program, or none; what was pinned stays in mind, where it can be read. Raises BuildError."""
+        with self._alone():
+            try:
+                before = self._pins()
+            except BuildError:
+                before = []
+            self._write([program, *(each for each in before if each != program)])
 
     def rollback(self) -> Path | None:
         """Pin what was pinned before, and give it; None where that was nothing. Raises BuildError where there is none
         before."""
-        before = self._pins()[1:]
-        if not before:
-            raise BuildError("nothing was pinned before: there is nothing to go back to")
-        self._write(before)
-        return before[0]
+        with self._alone():
+            before = self._pins()[1:]
+            if not before:
+                raise BuildError("nothing was pinned before: there is nothing to go back to")
+            self._write(before)
+            return before[0]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process changes the pin meanwhile. Raises BuildError for what the disk does."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise BuildError(
+                f"{self.folder / PIN} cannot be written ({error.strerror}): the pin is as it was"
+            ) from None
 
     def _pins(self) -> list[Path | None]:
         try:
@@ -108,7 +131,6 @@ class Builds:
     def _write(self, pins: list[Path | None]) -> None:
         """Inside our folder by its place there, so that a data directory can be moved."""
         words = [self._word(pin) for pin in pins[:REMEMBERED]]
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomic_write(self.folder / PIN, json.dumps({"pins": words}, indent=2).encode())
 
     def _word(self, program: Path | None) -> str | None:

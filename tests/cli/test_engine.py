@@ -144,3 +144,8 @@ def test_a_configured_path_goes_before_the_pin_and_that_is_said(
     assert main(["engine", "install", str(build(tmp_path / "one"))]) == 0
     assert "which goes first: set it to auto" in capsys.readouterr().out
     assert not listed(capsys)["one"]["used"]
+    (tmp_path / "theirs" / "llama-server").unlink()
+    assert main(["engine", "list", "--json"]) == 0
+    used = [row for row in json.loads(capsys.readouterr().out) if row["used"]]
+    assert [row["source"] for row in used] == ["engine.path"], "no other is taken in its place"
+    assert "is not a file" in used[0]["problem"]

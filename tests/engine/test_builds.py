@@ -1,5 +1,6 @@
 """Engine builds side by side: whole or not there, one pinned, and a way back."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,16 @@ def test_a_damaged_pin_is_told_and_not_guessed(builds: Builds, text: str) -> Non
     (builds.folder / "pinned.json").write_text(text)
     with pytest.raises(BuildError, match=r"pinned\.json cannot be read"):
         builds.pinned()
+    builds.pin(Path("/opt/llama-server"))
+    assert builds.pinned() == Path("/opt/llama-server"), "as the sentence says: pin an engine anew"
+
+
+def test_pins_of_many_at_once_are_all_kept(builds: Builds) -> None:
+    """Each reads what was pinned before and writes it back with its own."""
+    programs = {Path(f"/opt/{number}/llama-server") for number in range(8)}
+    with ThreadPoolExecutor(len(programs)) as pool:
+        list(pool.map(lambda program: Builds(builds.folder).pin(program), programs))
+    assert {builds.pinned(), *(builds.rollback() for _ in programs)} == {*programs, None}
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"program": "x"}', "[1]"])
