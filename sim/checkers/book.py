@@ -410,6 +410,7 @@ class Book(Facts):
             option.devices,
             option.parallel,
         )
+        one.anew = one.model in self.regrown
         self.regrown.discard(one.model)
         self.instances[one.id] = one
         self.of_model.setdefault(one.model, []).append(one)
@@ -419,10 +420,10 @@ class Book(Facts):
         one = self.instances.get(command.instance_id)
         if one is None:
             return
+        if self.has_grown(one) or (one.anew and one.state == "starting"):  # whose load a lease takes away goes elsewhere
+            self.regrown.add(one.model)
         if one.state != "exited":
             one.state = "stopping"
-        if self.has_grown(one):
-            self.regrown.add(one.model)
         self._stand_no_more(one)
         self._going(one)
 
