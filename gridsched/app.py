@@ -171,7 +171,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         found = discover(wanted, settings.devices.host_budget_bytes, _cards_of(engine_found))
     except NoDevice as error:
         raise StartError(str(error)) from None
-    infos = found.monitor.devices()
+    infos, host, silent = found.monitor.devices(), found.host, found.silent
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say, owned=data_dir.holder is None)
     folders = _folders(settings, data_dir, environ, home)
     faults = tuple(launch_faults(settings, engine_found.options))
@@ -191,7 +191,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         families=settings.family_entries(),
         default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
-        host=found.host.spec if found.host is not None else None,
+        host=host.spec if host is not None else None,
     )
     cards = frozenset(info.identity for info in infos)
     store.prune(Known(catalog.fingerprints(), engine_found.info.version, cards))
@@ -216,7 +216,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
     upstream, clock = SocketUpstream(engine.endpoint), SystemClock()
-    parts = Parts(catalog, engine, upstream, found.monitor, store, clock, found.host, HostHeld(), memory_pressure)
+    parts = Parts(catalog, engine, upstream, found.monitor, store, clock, host, HostHeld(), memory_pressure, silent)
     return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir), data_dir.path)
 
 

@@ -4,7 +4,7 @@ Reads a snapshot; only the deep check does more: one real request to each loaded
 so that it takes nothing from a chat.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import trio
 
@@ -41,6 +41,7 @@ def health(house: House, began: float) -> dict[str, object]:
     snapshot = runtime.snapshot()
     engine = runtime.parts.engine.info()
     reasons = _why_not(house, snapshot)
+    phase = "draining" if runtime.draining else "ready"
     running = [view for view in snapshot.instances if view.slots_busy]
     return {
         "status": "ok",
@@ -52,11 +53,16 @@ def health(house: House, began: float) -> dict[str, object]:
         "loading": _in_state(snapshot, InstanceState.STARTING),
         "busy": {"requests": sum(snapshot.running.values()), "models": sorted({view.model for view in running})},
         "draining": runtime.draining,
-        "boot": {"phase": "draining" if runtime.draining else "ready", "ready": not runtime.draining, "error": None},
+        "boot": {"phase": phase, "ready": not runtime.draining, "error": _boot_error(runtime.parts.silent)},
         "engine": {"ok": engine.ok, "version": engine.version, "backend": engine.backend, "problem": engine.problem},
         "devices": _devices(house, snapshot),
         "models_indexed": len(runtime.parts.catalog.models()),
     }
+
+
+def _boot_error(silent: Sequence[str]) -> str | None:
+    """What could be used and is not, until the next start: models run elsewhere meanwhile, if only on the processor."""
+    return " ".join((*silent, "Restart the server once that is mended.")) if silent else None
 
 
 def _devices(house: House, snapshot: Snapshot) -> list[dict[str, object]]:

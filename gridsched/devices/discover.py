@@ -41,11 +41,13 @@ class Roots:
 @dataclass(frozen=True, slots=True)
 class Found:
     """The monitor to use, and one sentence for each thing a person should know about the choice. `host`: the memory
-    beside cards, where the system tells it."""
+    beside cards, where the system tells it. `silent`: those of the notes that are of a driver or a card that is there
+    and did not answer."""
 
     monitor: DeviceMonitor
     notes: tuple[str, ...]
     host: HostMemory | None = None
+    silent: tuple[str, ...] = ()
 
 
 def discover(
@@ -58,14 +60,16 @@ def discover(
     Raises NoDevice where there is no card and the system does not tell its free memory either.
     """
     roots = roots or Roots()
-    monitor, notes = find_cards(wanted, usable, roots)
+    monitor, silent, said = _find_cards(wanted, usable, roots, OPEN_SECONDS)
+    notes = (*silent, *said)
     if monitor is not None:
         if host_budget_bytes is not None:
             notes += ("devices.host_budget is not used, because there is a GPU.",)
         try:
-            return Found(monitor, notes, HostBesideCards(wanted.headroom, roots.proc, roots.cgroup))
+            return Found(monitor, notes, HostBesideCards(wanted.headroom, roots.proc, roots.cgroup), silent)
         except MemoryUnreadable as error:
-            return Found(monitor, (*notes, f"What launches take of host memory is not checked: {error}."))
+            unchecked = f"What launches take of host memory is not checked: {error}."
+            return Found(monitor, (*notes, unchecked), silent=silent)
     if host_budget_bytes is not None:
         budget_bytes, origin = host_budget_bytes, "as configured"
     else:
@@ -75,7 +79,8 @@ def discover(
             raise NoDevice(f"No GPU was found, and {error}. Set devices.host_budget, for example 8GiB.") from error
         origin = "half of what is free now; devices.host_budget changes it"
     note = f"No GPU in use: models run on the processor, in {budget_bytes / 2**30:.1f} GiB of host memory ({origin})."
-    return Found(HostMonitor(budget_bytes, wanted.headroom, roots.proc, roots.cgroup), (*notes, note))
+    host = HostMonitor(budget_bytes, wanted.headroom, roots.proc, roots.cgroup)
+    return Found(host, (*notes, note), silent=silent)
 
 
 def find_cards(
@@ -83,7 +88,14 @@ def find_cards(
 ) -> tuple[DeviceMonitor | None, tuple[str, ...]]:
     """The cards to plan with, of all drivers, and a sentence for each thing that a person should know; no monitor where
     there is none to plan with. The drivers of those that are used stay open."""
-    roots = roots or Roots()
+    monitor, silent, said = _find_cards(wanted, usable, roots or Roots(), open_seconds)
+    return monitor, (*silent, *said)
+
+
+def _find_cards(
+    wanted: Wanted, usable: Usable, roots: Roots, open_seconds: float
+) -> tuple[DeviceMonitor | None, tuple[str, ...], tuple[str, ...]]:
+    """The same, with what does not answer apart."""
     nvidia, notes = _in_time("NVIDIA", nvml.list_cards, open_seconds)
     radeon, more = _in_time("AMD", partial(amd.list_cards, roots.sys, roots.proc), open_seconds)
     infos, said = choose([*nvidia, *radeon], wanted, usable)
@@ -97,10 +109,10 @@ def find_cards(
         nvml.close()
     if red:
         monitors.append(CardMonitor(red, amd.AmdDriver(roots.sys, roots.proc), roots.proc, roots.cgroup))
-    told = (*notes, *more, *said)
+    silent = (*notes, *more)
     if not monitors:
-        return None, told
-    return (monitors[0] if len(monitors) == 1 else Together(monitors)), told
+        return None, silent, tuple(said)
+    return (monitors[0] if len(monitors) == 1 else Together(monitors)), silent, tuple(said)
 
 
 def _in_time(maker: str, listing: Callable[[], Listed], seconds: float) -> Listed:

@@ -46,7 +46,8 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The outside world, behind its ports: real or simulated."""
+    """The outside world, behind its ports: real or simulated. `silent`: what was there and did not answer when devices
+    were looked for, a sentence each."""
 
     catalog: Catalog
     engine: Engine
@@ -57,6 +58,7 @@ class Parts:
     host: HostMemory | None = None
     held_on_host: HeldOnHost | None = None
     pressure: Callable[[], MemoryPressure | None] = lambda: None
+    silent: tuple[str, ...] = ()
 
     def devices_changed(self) -> DevicesChanged:
         """The event that tells of what there is to plan with."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.bench import GIB, Bench, Served, Status, serve
-from tests.faults.cards import NOT_SUPPORTED, Card, Driver
+from tests.faults.cards import NOT_SUPPORTED, UNKNOWN_ERROR, Card, Driver
 from tests.faults.conftest import Start
 
 pytestmark = pytest.mark.slow
@@ -198,3 +198,18 @@ def test_D6_a_lost_driver_stops_loads_and_nothing_else(machine: Machine) -> None
     assert bench.chat("b21next").status == 200
     told = bench.gateway.log.read_text(encoding="utf-8").splitlines()
     assert len([line for line in told if "gpu1" in line and "Unknown Error" in line]) == 1
+
+
+def test_D6_a_driver_that_does_not_answer_at_the_start_is_told_of_as_long_as_its_cards_are_not_used(
+    start: Start, tmp_path: Path
+) -> None:
+    """D6: after an update of the driver, say. Models are served by the processor, and whoever asks how the server is
+    learns that they are, why, and what ends it; not only who looks into its output."""
+    driver = Driver(tmp_path, BIG)
+    driver.tell(f"driver {UNKNOWN_ERROR}")
+    bench = start({"m": Served()}, env=driver.env)
+    health = bench.ask("/health").json
+    assert [device["name"] for device in health["devices"]] == ["host"]
+    assert health["boot"]["error"] == (
+        "The NVIDIA driver does not answer: Unknown Error. Restart the server once that is mended."
+    )
