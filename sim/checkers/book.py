@@ -420,7 +420,7 @@ class Book(Facts):
         one = self.instances.get(command.instance_id)
         if one is None:
             return
-        if self.has_grown(one) or (one.anew and one.state == "starting"):  # whose load a lease takes away goes elsewhere
+        if self.has_grown(one) or (one.anew and one.state == "starting"):  # that load begins elsewhere
             self.regrown.add(one.model)
         if one.state != "exited":
             one.state = "stopping"
