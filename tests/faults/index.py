@@ -99,6 +99,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "D6": (
         f"{_CARDS}::test_D6_a_lost_driver_stops_loads_and_nothing_else",
+        f"{_CARDS}::test_D6_a_driver_that_does_not_answer_at_the_start_is_told_of_as_long_as_its_cards_are_not_used",
         f"{_NVML}::test_D6_a_hundred_readings_of_a_lost_card_are_one_line",
         f"{_NVML}::test_a_lost_driver_is_opened_again_with_growing_pauses",
     ),
