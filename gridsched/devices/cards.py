@@ -6,6 +6,7 @@ the driver's (`nvml`, `amd`). Must never keep anything of a driver between two r
 """
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,9 @@ RETRY_FIRST_SECONDS = 1.0
 RETRY_LONGEST_SECONDS = 60.0
 """How long a lost card is left alone between attempts to open its driver again; doubled each time. A guess: a driver
 update takes minutes, and opening costs a card that sleeps about a second."""
+
+FLAP_LINES, FLAP_SECONDS = 10, 600.0
+"""So many lines about one card in so long are enough."""
 
 HANGS = f"its driver did not answer for {CALL_SECONDS:g} s"
 
@@ -86,6 +90,7 @@ class CardMonitor:
         self._retry_at = 0.0
         self._retry_seconds = RETRY_FIRST_SECONDS
         self._silent: Mapping[DeviceName, str] = {}
+        self._said: dict[DeviceName, deque[float]] = {}
         self._differences = {info.spec.name: Difference() for info in infos}
         self._pids: dict[InstanceId, int] = {}  # of all that were asked about and may live
         self._tells = False  # whether the driver ever told what one of ours holds: one it does not list is not there
@@ -169,9 +174,9 @@ class CardMonitor:
         """One line when a card goes silent and one when it is back, never one for each poll."""
         new, back = silent.keys() - self._silent.keys(), self._silent.keys() - silent.keys()
         for name in sorted(new):
-            _log.warning("%s cannot be read any more: %s. Its last figures are kept.", name, silent[name])
+            self._say(name, f"{name} cannot be read any more: {silent[name]}. Its last figures are kept.", now)
         for name in sorted(back):
-            _log.warning("%s can be read again.", name)
+            self._say(name, f"{name} can be read again.", now)
         if new or not silent:
             self._retry_seconds = RETRY_FIRST_SECONDS
             self._retry_at = now + self._retry_seconds
@@ -179,6 +184,16 @@ class CardMonitor:
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_LONGEST_SECONDS)
             self._retry_at = now + self._retry_seconds
         self._silent = dict(silent)
+
+    def _say(self, name: DeviceName, line: str, now: float) -> None:
+        """A card that comes and goes every second does not fill the log."""
+        said = self._said.setdefault(name, deque(maxlen=FLAP_LINES))
+        if len(said) == FLAP_LINES and now < said[0] + FLAP_SECONDS:
+            return
+        said.append(now)
+        if len(said) == FLAP_LINES and now < said[0] + FLAP_SECONDS:
+            line += f" It comes and goes: of more than {FLAP_LINES} changes in {FLAP_SECONDS:g} s the rest is not told."
+        _log.warning("%s", line)
 
     def _told(
         self,

@@ -386,6 +386,25 @@ async def test_D6_a_hundred_readings_of_a_lost_card_are_one_line(
     assert len(caplog.records) == 2
 
 
+async def test_D6_a_card_that_comes_and_goes_does_not_fill_the_log(
+    driver: Driver, mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten lines in ten minutes, of which the last says that there were more; then it is told of again."""
+    driver.tell(SMALL)
+    monitor = driver.opened()
+    for number in range(60):
+        driver.tell(SMALL, *([f"fails 0 memory {UNKNOWN_ERROR}"] if number % 2 == 0 else []))
+        assert len(await monitor.read({})) == number % 2
+        mock_clock.jump(1.0)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 10
+    assert lines[-1].startswith("gpu0 can be read again. It comes and goes")
+    mock_clock.jump(600.0)
+    driver.tell(SMALL, f"fails 0 memory {UNKNOWN_ERROR}")
+    await monitor.read({})
+    assert len(caplog.records) == 11
+
+
 async def test_D6_the_library_of_an_updated_driver_is_loaded_from_its_file(
     driver: Driver, library: Path, mock_clock: trio.testing.MockClock
 ) -> None:
