@@ -1,6 +1,7 @@
 """Several monitors as one: cards of two drivers in one machine. Owns nothing but the order of their devices."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -24,11 +25,12 @@ class Together:
         return self._infos
 
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
-        """One reading of each device that answers."""
+        """One reading of each device that answers; none of those whose monitor is out of descriptors."""
         reads: dict[DeviceName, DeviceRead] = {}
 
         async def read_one(monitor: DeviceMonitor) -> None:
-            reads.update((read.device, read) for read in await monitor.read(processes))
+            with suppress(OSError):
+                reads.update((read.device, read) for read in await monitor.read(processes))
 
         async with trio.open_nursery() as nursery:
             for monitor in self._monitors:

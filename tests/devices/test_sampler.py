@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from gridsched.core.events import DeviceBack, DeviceLost, DeviceRead, Event, Hos
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
 from gridsched.devices.sampler import HostSampler, Recent, Sampler, verify_release
+from gridsched.devices.together import Together
 from gridsched.ports import Backend, DeviceInfo
 
 ONE, TWO, THREE = InstanceId(1), InstanceId(2), InstanceId(3)
@@ -274,3 +276,26 @@ async def test_L5_on_the_host_the_exit_is_the_proof(autojump_clock: MockClock) -
     events = await release(cards, OPTION, Recent())
     assert autojump_clock.current_time() == 0
     assert events == [DeviceRead(GPU0, 1000, 900), MemoryReleased(ONE)]
+
+
+class Placed(Cards):
+    """The same, of one maker among several: at an address."""
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """In the order of their names."""
+        return tuple(replace(info, pci_bus=f"{info.spec.name[-1]}:00.0") for info in super().devices())
+
+
+async def test_a_driver_that_is_out_of_descriptors_costs_the_other_makers_cards_no_reading(
+    mock_clock: MockClock,
+) -> None:
+    """Nor does it end the server: readings of its own cards are there again with the next."""
+    here, there = Placed({GPU0: [(0.0, 100, {})]}), Placed({GPU1: [(0.0, 200, {})]})
+    there.fails_until_seconds = trio.current_time() + 1.0
+    events: list[Event] = []
+    sampler = Sampler(Together([here, there]), dict, events.append, Recent())
+    await sampler.read()
+    assert [event.device for event in events if isinstance(event, DeviceRead)] == [GPU0]
+    mock_clock.jump(1.0)
+    await sampler.read()
+    assert [event.device for event in events if isinstance(event, DeviceRead)] == [GPU0, GPU0, GPU1]
