@@ -364,9 +364,12 @@ class Ledger:
         if item.read_bytes is None:
             return "the device gives no figure for this process; the estimate stands"
         if item.grown:
+            more = item.read_bytes > item.estimate_bytes
+            why = "more than" if more else "under a quarter of"
+            whose = "another program's may be among it" if more else "it cannot be all of it"
             return (
-                f"the device's use grew by {item.read_bytes} bytes while it came, too far from the"
-                f" {item.estimate_bytes} that were estimated, or more, to be surely its alone; the estimate stands"
+                f"the device's use grew by {item.read_bytes} bytes while it came, {why} the {item.estimate_bytes} that"
+                f" were estimated: {whose}; the estimate stands"
             )
         return (
             f"{item.read_bytes} bytes are read, under a quarter of the {item.estimate_bytes} that were estimated: of"
