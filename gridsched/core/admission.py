@@ -301,6 +301,7 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     when = "never fits" if fit is Fit.NEVER else "does not fit now, and nothing that we run could make room"
     barred = [f"{device} is leased to {state.leases[device].owner}" for device, _ in needs if device in state.leases]
     barred += [f"{device} does not answer ({state.lost[device].why})" for device, _ in needs if device in state.lost]
+    barred += _not_back(state, needs)
     sums = "; ".join(
         f"{'host memory' if row is host else row['device']}: needs {_size(row['required_bytes'])},"
         f" {_size(row['available_bytes'])} can be had"
@@ -323,6 +324,17 @@ def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
             "retry_after_s": None if retry_seconds is None else ceil(retry_seconds),
         },
     )
+
+
+def _not_back(state: State, needs: Needs) -> Iterator[str]:
+    """L5: the memory that a process should have given back, in words: nothing else tells who has it."""
+    for device, _ in needs:
+        book = state.ledger.books.get(device)
+        for instance_id, item in book.reservations.items() if book is not None else ():
+            if item.lost:
+                instance = state.instances[instance_id]
+                whose = f"a process of {instance.model.name} that {'is gone' if instance.exited else 'does not end'}"
+                yield f"{_size(item.bytes)} of {device} are not back from {whose}"
 
 
 def _nearest(state: State, model: ModelState) -> LaunchOption:

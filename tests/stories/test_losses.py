@@ -1,5 +1,7 @@
 """A device that does not answer any more (D6): what runs goes on, nothing is loaded there, who waits is told why."""
 
+import pytest
+
 from gridsched.core.commands import LogEvent, RejectionCode
 from gridsched.core.events import DevicesChanged, Failure, FailureCause, MemoryReleased
 from gridsched.core.ids import DeviceName, ModelName
@@ -134,6 +136,18 @@ def test_D6_memory_that_cannot_be_verified_is_lost_until_it_is() -> None:
     world.advance(10.0)
     assert world.granted_at(again) is not None
     assert world.scheduler.snapshot(world.now).devices[0].lost_since_seconds is None
+
+
+@pytest.mark.parametrize(("ends", "words"), [(0.5, "that is gone"), (None, "that does not end")])
+def test_L5_L7_who_is_refused_for_memory_that_is_not_back_is_told_whose_it_was(ends: float | None, words: str) -> None:
+    """Without that the sum says that it does not fit, and nobody sees why."""
+    world = World((model("a", option(10)), model("b", option(10))), stop_seconds=ends, lag_seconds=None)
+    world.warm("a")
+    job = world.submit("b")
+    world.advance(60.0)
+    refusal = world.rejection(job)
+    assert refusal is not None
+    assert refusal.message.endswith(f"9.31 GiB of gpu0 are not back from a process of a {words}")
 
 
 def test_D6_pressure_on_a_lost_device_unloads_nothing() -> None:
