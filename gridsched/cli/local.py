@@ -65,7 +65,12 @@ def _find(args: argparse.Namespace) -> None:
 
 def _token(data_dir: Path, owner: Holder | None, server: str) -> str:
     url = httpx.URL(server)
-    if owner is None or url.port != owner.port or not _is_loopback(url.host):
+    if owner is None:
+        raise NotHere(
+            f"no server runs on the data directory {data_dir}, so there is no admin token for the one at {server}; name"
+            " its data directory (--data-dir) or its token (--api-key)"
+        )
+    if url.port != owner.port or not _is_loopback(url.host):
         raise NotHere(
             f"the server at {server} is not that of the data directory {data_dir}, so the admin token there is not for"
             " it; name its data directory (--data-dir) or its token (--api-key)"

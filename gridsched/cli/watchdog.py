@@ -11,7 +11,10 @@ DAY_SECONDS = 86400
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.usage = "gridsched watchdog [-h] [--port N] [--data-dir DIR] [--config FILE] [--run] [-- serve arguments]"
+    parser.usage = (
+        "gridsched watchdog [-h] [--port N] [--data-dir DIR] [--config FILE] [--wedged-after SECONDS] [--run]"
+        " [-- serve arguments]"
+    )
     parser.add_argument(
         "--port", type=_port, default=program.PORT, metavar="N", help="its own port on 127.0.0.1 (1235)"
     )

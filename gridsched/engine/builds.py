@@ -167,7 +167,10 @@ class Builds:
                 " a letter or digit; choose one with --name"
             )
         if (self.folder / name).exists():
-            raise BuildError(f"there is a build {name} already; choose another name with --name, or remove that folder")
+            raise BuildError(
+                f"there is a build {name} already: gridsched engine use {name} pins it. For another of that name choose"
+                f" one with --name, or remove {self.folder / name}"
+            )
 
     def add(self, tree: Path, build: Installed) -> Installed:
         """Move a finished tree to its place under its name. `build.program` lies in the tree. Raises BuildError."""

@@ -416,6 +416,7 @@ class Keeper:
             send(process, signal.SIGKILL)
             wait_gone([process], self._limits.kill_seconds)
         self._forget()
+        self._say("the gateway has ended")
 
 
 def _how(code: int) -> str:

@@ -74,7 +74,7 @@ class Starter:
     def __init__(self, log: Path, echo: Callable[[str], None]) -> None:
         self._log = log
         self._echo = echo
-        self._read_to = 0
+        self._begins_at = self._read_to = _size_of(log)  # what is there was said by others, and long ago
 
     def start(self, launch: Launch, *, bound: bool) -> Started:
         """Start one; `bound` to us, by a signal at our death, or on its own. On the main thread. Raises CannotStart."""
@@ -109,15 +109,18 @@ class Starter:
             self._make_room()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             output = os.fdopen(os.open(self._log, flags, 0o600), "ab")
-            self._read_to = output.seek(0, os.SEEK_END)
+            self._begins_at = self._read_to = output.seek(0, os.SEEK_END)
         except OSError:
             return Path(os.devnull).open("ab")
         return output
 
     def last_words(self) -> str:
-        """What the last one printed at its end."""
+        """What the last one printed at its end; nothing of those before it."""
+        printed = _size_of(self._log) - self._begins_at
+        if printed <= 0:
+            return ""
         with suppress(OSError):
-            return files.read_tail(self._log, LAST_WORDS_BYTES).decode("utf-8", "replace").strip()
+            return files.read_tail(self._log, min(printed, LAST_WORDS_BYTES)).decode("utf-8", "replace").strip()
         return ""
 
     def keep_up(self) -> None:
@@ -137,4 +140,11 @@ class Starter:
             if self._log.stat().st_size > MOST_LOG_BYTES:
                 files.write(self._log.with_name(f"{self._log.name}.1"), files.read_tail(self._log, MOST_LOG_BYTES))
                 os.truncate(self._log, 0)
-                self._read_to = 0
+                self._begins_at = self._read_to = 0
+
+
+def _size_of(path: Path) -> int:
+    """In bytes; 0 where there is no such file."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0

@@ -235,8 +235,8 @@ class Toolbox:
         with self._ending:
             said = self._engines.kill_model(given["model"], self._watch.look(), dry_run=given["dry_run"])
         if not said.get("would_end") and not said.get("ended") and not said.get("still_alive"):
-            there = ", ".join(said["running_models"]) or "no model at all"
-            raise ToolFailure(f"no process of {given['model'][:100]!r} runs here; there is {there}")
+            there = ", ".join(said["running_models"]) or "no model"
+            raise ToolFailure(f"no process of {given['model'][:100]!r} runs here; loaded here: {there}")
         return said
 
     def _kill(self, *, dry_run: bool, only_orphans: bool) -> dict[str, Any]:

@@ -57,6 +57,8 @@ def test_H6_the_token_is_sent_to_its_own_server_only(served: Path, monkeypatch: 
         monkeypatch.setenv("GRIDSCHED_URL", url)
         with pytest.raises(local.NotHere, match="is not that of the data directory"):
             found()
+    with pytest.raises(local.NotHere, match="so there is no admin token for the one at"):
+        found("--server", url)
 
 
 @pytest.mark.parametrize("command", ["restart", "drain"])

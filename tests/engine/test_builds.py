@@ -82,7 +82,7 @@ def test_a_name_that_is_none_is_refused(builds: Builds, name: str) -> None:
 def test_a_build_is_never_replaced(builds: Builds) -> None:
     """A running server may hold it."""
     add(builds, "b1")
-    with pytest.raises(BuildError, match="already"):
+    with pytest.raises(BuildError, match=r"already: gridsched engine use \S+ pins it"):
         add(builds, "b1")
 
 

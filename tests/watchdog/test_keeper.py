@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,18 @@ def test_a_unit_that_has_failed_is_started_by_the_service_manager_and_its_refusa
     assert outcome["restarted"] is False
     assert "Unit is masked." in outcome["why"]
     assert not bench.has_said("started the gateway")
+
+
+def test_what_a_gateway_before_has_printed_is_not_said_again(places: Places) -> None:
+    """Neither at our start nor among the last words of another: whoever reads them looks for what is wrong now."""
+    places.gateway_log.write_text("words of long ago\n", encoding="utf-8")
+    with closing(Bench(places)) as bench:
+        bench.configure("exit 2")
+        bench.turn_until(lambda: bench.has_said("exit code 2"))
+        assert bench.has_said("told to end so")
+        assert not bench.has_said("words of long ago")
+        assert "told to end so" in bench.keeper.told()["last_exit"]["last_words"]
+        assert "words of long ago" not in bench.keeper.told()["last_exit"]["last_words"]
 
 
 def test_a_restart_that_meets_something_unthought_of_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
