@@ -305,7 +305,8 @@ def no_model(folders: tuple[Path, ...]) -> str:
     looked = ", ".join(map(str, folders)) or nowhere
     return (
         f"no model found: looked for GGUF files in {looked}. Put one there, name a folder with --models-dir, "
-        "or configure one under models. To see gridsched work without any: gridsched demo"
+        "or configure one under models. gridsched demo shows it at work with two small ones, fetched into"
+        " ~/.cache/gridsched/models"
     )
 
 

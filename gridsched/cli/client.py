@@ -4,11 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from gridsched.library.names import printable
+from gridsched.settings.paths import DataDirError, data_dir_path, owner_of
 
 DEFAULT_URL = "http://127.0.0.1:1234"
 
@@ -25,9 +28,9 @@ class Refused(Exception):
         self.code = code
 
 
-def add_server_arguments(parser: argparse.ArgumentParser, usual: str | None = DEFAULT_URL) -> None:
-    """Declare `--server` and `--api-key`. `usual` is the address where none is named; None leaves it to be found."""
-    url = os.environ.get("GRIDSCHED_URL") or usual
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare `--server`, None where none is named, which leaves it to be found; and `--api-key`."""
+    url = os.environ.get("GRIDSCHED_URL") or None
     shown = (url or "the data directory's").replace("%", "%%")
     parser.add_argument("--server", metavar="URL", type=_url, default=url, help=f"the server (GRIDSCHED_URL; {shown})")
     key = os.environ.get("GRIDSCHED_API_KEY")
@@ -45,8 +48,18 @@ def _url(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no address such as {DEFAULT_URL}")
 
 
+def usual_server(data_dir: Path | None = None) -> str:
+    """Where the server of the data directory listens, else where one listens that was told nothing."""
+    with suppress(DataDirError):
+        if (owner := owner_of(data_dir_path(data_dir, os.environ))) is not None and owner.port:
+            return f"http://127.0.0.1:{owner.port}"
+    return DEFAULT_URL
+
+
 def connect(args: argparse.Namespace) -> httpx.Client:
-    """A client for the server that the arguments name. Never through a proxy of the environment."""
+    """A client for the server that the arguments name, else the usual one, which is put down in them. Never through a
+    proxy of the environment."""
+    args.server = args.server or usual_server(getattr(args, "data_dir", None))
     headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
     return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))
 

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import signal
 import socket
 import subprocess
@@ -69,10 +70,12 @@ class DemoFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the server is started with, and the names of its three models."""
+    """What the server is started with, and the names of its three models. `serve_options`: what a person's own server
+    is started with to have the same ones."""
 
     config: Mapping[str, object]
     options: tuple[str, ...]
+    serve_options: str
     chat: str
     batch: str
     embed: str
@@ -111,7 +114,7 @@ def run_demo(*, seconds: float = DEFAULT_SECONDS, simulated: bool = False, keep:
 
 def _simulated_setting() -> Setting:
     print("Simulated hardware: one card, simulated models. The scheduler, the server and the clients are real.")
-    return Setting({}, ("--sim",), chat="sim-chat-12b", batch="sim-chat-4b", embed="sim-embed")
+    return Setting({}, ("--sim",), "--sim", chat="sim-chat-12b", batch="sim-chat-4b", embed="sim-embed")
 
 
 def _real_setting() -> Setting:
@@ -153,7 +156,8 @@ def setting_for(models: "Models") -> Setting:
         "library": {"dirs": [], "default_model": "smollm2"},
         "models": {"smollm2": chat, "smollm2-batch": batch, "minilm": embed},
     }
-    return Setting(config, (), chat="smollm2", batch="smollm2-batch", embed="minilm")
+    serve_options = f"--models-dir {shlex.quote(str(models.chat.parent))}"
+    return Setting(config, (), serve_options, chat="smollm2", batch="smollm2-batch", embed="minilm")
 
 
 # --- the server -------------------------------------------------------------------------------------------------
@@ -259,6 +263,7 @@ async def _interruptible(setting: Setting, folder: Path, seconds: float, keep: b
                     if keep:
                         print(how_to_use(server.url, setting.chat), flush=True)
                         await trio.sleep_forever()
+                print(f"\nFor a server of your own with the same models: gridsched serve {setting.serve_options}")
             except DemoFailure as failure:
                 print(f"gridsched demo: {failure}", file=sys.stderr)
                 result = 1

@@ -26,7 +26,7 @@ class NotHere(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command for whoever may change a server."""
-    add_server_arguments(parser, usual=None)
+    add_server_arguments(parser)
     parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="of the server (GRIDSCHED_DATA_DIR)")
 
 

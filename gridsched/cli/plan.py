@@ -6,7 +6,6 @@ started here, with the configuration and the devices as they are.
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from gridsched.app import StartError, plan_here
-from gridsched.cli.client import DEFAULT_URL, NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
 from gridsched.cli.components import COMPONENTS
 from gridsched.cli.options import add_machine_arguments, machine, refuse, say, settings_of
 from gridsched.cli.table import size
@@ -37,10 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Print the plan. 0 where it loads or is loaded, 1 where it does not now, or no server answers that was named, 2
     for a model or context that cannot be, and for a configuration that is wrong."""
+    is_named = args.server is not None
     try:
         told, server, asked = _ask(args), args.server, f"asked    {args.server}"
     except httpx.ConnectError as error:
-        if args.server != DEFAULT_URL or os.environ.get("GRIDSCHED_URL"):
+        if is_named:
             return explain(args, error)
         found = _here(args)
         if isinstance(found, int):

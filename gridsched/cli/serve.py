@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gridsched import __version__, app
+from gridsched.api.admin import RESTART
 from gridsched.cli import table
 from gridsched.cli.options import a_path, add_machine_arguments, machine, refuse, say, settings_of
 from gridsched.cli.streams import tell
@@ -61,7 +62,10 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(f"listening  http://{where}:{port}")
             manager.ready()
 
-        return app.serve(found, settings, listener, app.authority_in(found.data_dir, say), ready, manager, tape)
+        code = app.serve(found, settings, listener, app.authority_in(found.data_dir, say), ready, manager, tape)
+    if code == RESTART:
+        tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")
+    return code
 
 
 @contextmanager

@@ -133,8 +133,8 @@ async def test_H5_what_cannot_be_planned_is_said(autojump_clock: MockClock) -> N
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
     """`gridsched plan` where no server answers."""
     monkeypatch.delenv("GRIDSCHED_URL", raising=False)
-    monkeypatch.setattr("gridsched.cli.plan.DEFAULT_URL", "http://127.0.0.1:1")
-    return program.main(["plan", "--server", "http://127.0.0.1:1", "--data-dir", str(folder), *words])
+    monkeypatch.setattr("gridsched.cli.client.DEFAULT_URL", "http://127.0.0.1:1")
+    return program.main(["plan", "--data-dir", str(folder), *words])
 
 
 def test_without_a_server_it_is_planned_for_one_that_had_just_begun(

@@ -1,12 +1,14 @@
 """What the client commands say of a server that is not there, or is something else; and of a decision's line."""
 
 import argparse
+from pathlib import Path
 
 import httpx
 import pytest
 
 from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
 from gridsched.cli.events import read_events, sentence
+from gridsched.settings.paths import DataDir
 
 STREAM = {"content-type": "text/event-stream"}
 
@@ -42,13 +44,32 @@ def test_an_address_that_is_none_is_refused(text: str, capsys: pytest.CaptureFix
 
 
 def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default holds, and a per cent sign in an address harms no help text."""
+    """The server is looked for, and a per cent sign in an address harms no help text."""
     monkeypatch.setenv("GRIDSCHED_URL", "")
-    assert arguments().server == "http://127.0.0.1:1234"
+    assert arguments().server is None
     monkeypatch.setenv("GRIDSCHED_URL", "http://h/%d")
     parser = argparse.ArgumentParser()
     add_server_arguments(parser)
     assert "http://h/%d" in parser.format_help()
+
+
+def test_where_no_server_is_named_it_is_that_of_the_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one runs there, on whatever port; else it is where a server listens that was told nothing."""
+    monkeypatch.delenv("GRIDSCHED_URL", raising=False)
+    monkeypatch.setenv("GRIDSCHED_DATA_DIR", str(tmp_path))
+    with DataDir.own(tmp_path) as data_dir:
+        args = arguments()
+        with connect(args) as client:
+            assert client.base_url == args.server == "http://127.0.0.1:1234", "it has no port yet"
+        data_dir.say_port(4321)
+        with connect(arguments()) as client:
+            assert client.base_url == "http://127.0.0.1:4321"
+        with connect(arguments("--server", "http://h")) as client:
+            assert client.base_url == "http://h"
+    with connect(arguments()) as client:
+        assert client.base_url == "http://127.0.0.1:1234"
 
 
 def test_a_key_may_have_any_letter() -> None:

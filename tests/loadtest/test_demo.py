@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def test_the_generated_configuration_is_one_the_server_takes(tmp_path: Path) -> 
     """Its keys are the schema's, its three names are those the traffic asks for, its files are where they are."""
     folder = tmp_path / "a $HOME 🦙"
     setting = demo.setting_for(Models(folder / "c.gguf", folder / "e.gguf"))
+    assert shlex.split(setting.serve_options) == ["--models-dir", str(folder)]
     path = tmp_path / "gridsched.yaml"
     path.write_text(json.dumps(setting.config), encoding="utf-8")
     models = load(path, {}).models

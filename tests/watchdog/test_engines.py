@@ -135,7 +135,7 @@ def test_a_model_is_ended_by_name_and_the_others_stay(places: Places, begin: Beg
     assert (said["still_alive"], said["by_gateway"]) == ([], False)
     assert chat.wait(5) == -signal.SIGTERM
     assert (other.poll(), innocent.poll()) == (None, None)
-    with pytest.raises(ToolFailure, match="there is other"):
+    with pytest.raises(ToolFailure, match="loaded here: other"):
         bench.tools.call("kill_model", {"model": "chat"})
 
 
