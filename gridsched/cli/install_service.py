@@ -61,13 +61,19 @@ def _words(args: argparse.Namespace) -> Words:
     config = find(args.config, os.environ, Path())
     environment = kept(os.environ)
     home = {name: os.environ[name] for name in ("HOME", "USER") if name in os.environ}
-    read_settings(config, os.environ, None, None, None)
+    settings, _ = read_settings(config, os.environ, None, None, None)
+    port = settings.watchdog.port
+    if port == settings.server.port:
+        raise StartError(
+            f"{settings.told(('watchdog', 'port'), f'{port} is the port of the gateway (server.port) too')}"
+        )
     try:
         read_settings(config, {**environment, **home}, None, None, None)
     except StartError as error:
         raise StartError(f"{error}\nA service has only these variables of yours: {', '.join(KEPT)}.") from None
     data_dir = data_dir_path(args.data_dir, os.environ)
-    return Words(Path(sys.executable), data_dir, config.absolute() if config is not None else None, environment)
+    found = config.absolute() if config is not None else None
+    return Words(Path(sys.executable), data_dir, found, environment, port)
 
 
 def _unit_folder(environ: Mapping[str, str]) -> Path:

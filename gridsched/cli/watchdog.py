@@ -16,7 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " [-- serve arguments]"
     )
     parser.add_argument(
-        "--port", type=_port, default=program.PORT, metavar="N", help="its own port on 127.0.0.1 (1235)"
+        "--port",
+        type=_port,
+        metavar="N",
+        help="its own port on 127.0.0.1 (the configuration's watchdog.port, else 1235)",
     )
     parser.add_argument("--data-dir", type=_path, metavar="DIR", help="the gateway's (GRIDSCHED_DATA_DIR)")
     parser.add_argument("--config", type=_path, metavar="FILE", help="the gateway's (GRIDSCHED_CONFIG)")

@@ -40,8 +40,9 @@ class Words:
     data_dir: Path
     config: Path | None
     environment: Mapping[str, str]
+    watchdog_port: int
 
-    def command(self, name: str) -> str:
+    def command(self, name: str, *more: str) -> str:
         """One of gridsched's own commands as a unit starts it. Modules come from where gridsched is installed (-P): a
         service begins in the home folder, where a file may be called as one of them. Raises UnitError."""
         if refused := set(str(self.interpreter)) & set("\"'\\"):
@@ -49,6 +50,7 @@ class Words:
         words = ["-P", "-X", "faulthandler", "-m", "gridsched", name, "--data-dir", str(self.data_dir)]
         if self.config is not None:
             words += ["--config", str(self.config)]
+        words += more
         # systemd expands no variable in the program's own path, and takes a doubled $ there as two.
         return " ".join((quoted(str(self.interpreter)), *(quoted(word).replace("$", "$$") for word in words)))
 
@@ -57,7 +59,7 @@ def rendered(name: str, words: Words) -> str:
     """The text of a unit, sealed. Raises UnitError."""
     filled = {
         "SERVE": lambda: words.command("serve"),
-        "WATCHDOG": lambda: words.command("watchdog"),
+        "WATCHDOG": lambda: words.command("watchdog", "--port", str(words.watchdog_port)),
         "DATA_DIR": lambda: quoted(f"-{words.data_dir}"),
         "ENVIRONMENT": lambda: "\n".join(
             f"Environment={quoted(f'{variable}={value}')}" for variable, value in sorted(words.environment.items())

@@ -77,7 +77,7 @@ def _unknown(loc: Loc) -> str:
     siblings = dict.fromkeys(known[depth] for known in keys if list(known[:depth]) == parent)
     close = get_close_matches(key, siblings, 1)
     if not close:
-        everywhere = {known[-1]: ".".join(known) for known in keys}
+        everywhere = {known[-1]: ".".join(known) for known in reversed(keys)}  # of one name the first that there is
         close = [everywhere[match] for match in get_close_matches(key, everywhere, 1)]
     return f"unknown key; did you mean {close[0]}?" if close else f"unknown key; here can be {', '.join(siblings)}"
 

@@ -84,7 +84,8 @@ def read_text(path: Path) -> str:
 
 def _read(path: Path) -> bytes:
     """As much of a file as may be a configuration. Never waits for somebody to write into a pipe. Raises OSError."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+    # Through an opener: `fdopen` of a folder raises and leaves the descriptor open.
+    with open(path, "rb", opener=lambda name, _: os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
         if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.ESPIPE, "it is a pipe, not a file")
         os.set_blocking(file.fileno(), True)

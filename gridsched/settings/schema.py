@@ -353,6 +353,14 @@ class FamilySettings(Section):
         return tuple((each, name) for each, name in named if name is not None)
 
 
+class WatchdogSettings(Section):
+    """The recovery sidecar."""
+
+    port: Annotated[int, whole(1, 65535)] = _setting(
+        1235, "Port of `gridsched watchdog` on 127.0.0.1, where its `--port` says no other."
+    )
+
+
 def _named(what: str) -> BeforeValidator:
     """Nothing is none of them; anything but a mapping is a fault."""
 
@@ -388,6 +396,7 @@ class Settings(Section):
     families: Annotated[dict[Annotated[str, NAME], FamilySettings], _named("families")] = _setting(
         {}, "Served names that stand for several sizes each (R10)."
     )
+    watchdog: WatchdogSettings = _setting(WatchdogSettings(), "The recovery sidecar.")
 
     _places: Places = PrivateAttr(default_factory=Places)
 

@@ -7,7 +7,6 @@ not started again while it is there.
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +39,8 @@ class Commands:
         if (before := self._stuck.pop(name, None)) is not None and before.poll() is None:
             self._stuck[name] = before
             raise CannotRun(f"{name} (process {before.pid}) hangs since it was last asked, and cannot be killed")
-        with tempfile.TemporaryFile() as output:
+        # In memory: what is asked here must be answered also where no disk takes a byte.
+        with open(os.memfd_create("output"), "w+b") as output:  # noqa: PTH123 - a descriptor
             try:
                 process = subprocess.Popen(  # noqa: S603 - fixed programs, their arguments are words and never a shell's
                     list(argv),

@@ -62,7 +62,7 @@ class Configuration:
         self._serve_words = tuple(serve_words)
         self._commands = commands
         self._folder = places.own / "good"
-        self._changing = threading.Lock()
+        self._checking, self._changing = threading.Lock(), threading.Lock()
         self.passed: set[str] = set()
         """What `gridsched check` had nothing against."""
 
@@ -110,22 +110,28 @@ class Configuration:
             raise Refused("the text holds half a character (a lone surrogate), which no file can") from None
         if len(data) > files.MOST_BYTES:
             raise Refused(f"more than {files.MOST_BYTES} bytes: no configuration")
-        with self._changing:
-            path = self._places.config_to_write()
-            if expected_sha256 is not None and self.fingerprint() != expected_sha256:
-                raise Refused(f"{path} has changed since it was read: get it again")
-            try:
+        path = self._places.config_to_write()
+        try:
+            # Not under the lock of changes: a check may take minutes, and a roll-back must not wait for it.
+            with self._checking:
+                self._require_unchanged(path, expected_sha256)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 checked = self._check(path, data)
-                if not checked:
-                    self.passed.add(digest(data))
-                if checked and not force:
-                    raise Refused(checked)
+            if not checked:
+                self.passed.add(digest(data))
+            if checked and not force:
+                raise Refused(checked)
+            with self._changing:
+                self._require_unchanged(path, expected_sha256)
                 backup = self._replace(path, data, ".before")
-            except OSError as error:
-                raise Refused(f"{path} cannot be written: {error.strerror}") from None
+        except OSError as error:
+            raise Refused(f"{path} cannot be written: {error.strerror}") from None
         said = {"path": str(path), "sha256": digest(data), "backup": str(backup) if backup else None}
         return said | {"checked": checked or "gridsched check finds nothing wrong with it", "forced": bool(checked)}
+
+    def _require_unchanged(self, path: Path, expected_sha256: str | None) -> None:
+        if expected_sha256 is not None and self.fingerprint() != expected_sha256:
+            raise Refused(f"{path} has changed since it was read: get it again")
 
     def roll_back(self, suffix: str = ".before") -> dict[str, Any]:
         """Put the newest good one back that is not there already; what was there is kept. Raises Refused."""
@@ -142,10 +148,17 @@ class Configuration:
         said = {"path": str(path), "sha256": good.sha256, "good_since": good.time}
         return said | {"kept": str(backup) if backup else None}
 
-    def put_back(self, broken: Path) -> None:
-        """Undo a roll-back that has not helped. Raises OSError."""
+    def put_back(self, told: dict[str, Any]) -> bool:
+        """Undo a roll-back that has not helped; False where the file has been changed since. Raises OSError."""
         with self._changing:
-            files.write(self._target(self._places.config_to_write()), files.read(broken), MODE)
+            if self.fingerprint() != told["sha256"]:
+                return False
+            target = self._target(self._places.config_to_write())
+            if told["kept"] is None:
+                target.unlink()
+            else:
+                files.write(target, files.read(Path(told["kept"])), target.stat().st_mode & 0o777)
+            return True
 
     def keep_good(self, sha256: str) -> bool:
         """Keep a copy of what is there as good, if it is still what has run well. Whether it is new. Raises OSError."""
@@ -206,17 +219,21 @@ class Configuration:
         """Write the file whole, the old one kept beside it; where, None where there was none. Raises OSError."""
         target = self._target(path)
         backup, mode = None, MODE
-        with suppress(FileNotFoundError):
-            old = files.read(target)
-            mode = target.stat().st_mode & 0o777
+        if os.path.lexists(target):
             backup = _free_name(target, suffix)
-            files.write(backup, old, mode)
+            try:
+                old = files.read(target)
+            except OSError:  # a folder, a pipe, something huge in its place: moved aside as it is
+                target.rename(backup)
+            else:
+                mode = target.stat().st_mode & 0o777
+                files.write(backup, old, mode)
         files.write(target, data, mode)
         return backup
 
     def _target(self, path: Path) -> Path:
         """The file itself, where a link was named: a link to a folder under version control stays one."""
-        return path.resolve()
+        return Path(os.path.realpath(path))  # `resolve` raises for a link that leads back to itself
 
 
 def digest(data: bytes) -> str:

@@ -124,8 +124,8 @@ class Engines:
         for pid in pids():
             if not is_ours(pid):
                 continue
+            process = identify(pid)  # first: who has got the number since is then not taken for the one that was read
             token = _TOKEN.fullmatch(environment_of(pid).get(VARIABLE, ""))
-            process = token and identify(pid)
             if token and process and token[1] == directory:
                 owner = ProcessId(int(token[2]), int(token[3]))
                 model = models.get(token[4]) or _alias(words_of(pid, "cmdline"))

@@ -10,7 +10,7 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MOST_BYTES = 2**18
 """What a configuration or a state file may have, as the gateway takes it."""
@@ -18,8 +18,7 @@ MOST_BYTES = 2**18
 
 def read(path: Path, most_bytes: int = MOST_BYTES, *, follow: bool = False) -> bytes:
     """A regular file. Raises OSError, EFBIG for one that is larger and ESPIPE for what is none."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with _opened(path, 0 if follow else os.O_NOFOLLOW) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.ESPIPE, "it is no regular file", str(path))
         data = file.read(most_bytes + 1)
@@ -28,9 +27,16 @@ def read(path: Path, most_bytes: int = MOST_BYTES, *, follow: bool = False) -> b
     return data
 
 
+def _opened(path: Path, more: int) -> BinaryIO:
+    """Open for reading, never waiting for a writer. Through an opener: `fdopen` of a folder raises and leaves the
+    descriptor open, and we look once a second for as long as somebody's folder is in a file's place."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | more
+    return open(path, "rb", opener=lambda name, _: os.open(name, flags))
+
+
 def read_tail(path: Path, most_bytes: int) -> bytes:
     """The end of a regular file. Raises OSError."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+    with _opened(path, os.O_NOFOLLOW) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.ESPIPE, "it is no regular file", str(path))
@@ -38,10 +44,10 @@ def read_tail(path: Path, most_bytes: int) -> bytes:
         return file.read(most_bytes)
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, *, follow: bool = False) -> dict[str, Any]:
     """A JSON object; empty for a file that is missing, too large, damaged or something else."""
     try:
-        told = json.loads(read(path))
+        told = json.loads(read(path, follow=follow))
     except (OSError, ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}

@@ -26,7 +26,7 @@ def gpu_status(commands: Commands, drm: Path = DRM, meminfo: Path = MEMINFO) -> 
         said["cards"] = _query(commands, f"--query-gpu={_CARD}", _CARD)
         said["source"] = "nvidia-smi"
         said["processes"] = _query(commands, f"--query-compute-apps={_PROCESS}", _PROCESS)
-    except CannotRun as error:
+    except (CannotRun, csv.Error) as error:
         notes.append(str(error))
     if not said["cards"] and (cards := amd_cards(drm)):
         said |= {"cards": cards, "source": "amdgpu"}

@@ -4,8 +4,9 @@ Owns every start of a gateway and every end of one; tools ask, and wait for what
 another that owns the data directory, and never end a process that it cannot prove to be the gateway.
 
     exit 0     it was told to end: so do we           2          the last good configuration, or wait for another one
-    exit 75    again, at once                         3, 4       wait until somebody changes something, or asks
-    a crash    again, after 1 s, 2 s … 60 s           wedged     ended and started again, three times in ten minutes
+    exit 75    again, at once                         3          wait until somebody changes something, or asks
+    a crash    again, after 1 s, 2 s … 60 s           4          the same, when nobody owns the data directory
+                                                      wedged     ended and started again, three times in ten minutes
 """
 
 import os
@@ -18,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gridsched.watchdog.configuration import CONFIGURATION, Configuration, Refused
@@ -38,7 +38,8 @@ from gridsched.watchdog.units import Units
 from gridsched.watchdog.watch import START_SECONDS, State, Verdict, Watch, moment
 
 RESTART = 75
-STAYS_DOWN = frozenset((CONFIGURATION, 3, 4))
+STAYS_DOWN = frozenset((CONFIGURATION, 3))
+IN_USE = 4
 STORY_LINES = 50
 FAILED = "the restart itself has failed; what the watchdog printed has the details"
 
@@ -111,6 +112,7 @@ class Keeper:
         self._unwedged: deque[float] = deque(maxlen=limits.restarts)
         self._last_exit: dict[str, Any] | None = None
         self._standing_by = False
+        self._last_failure = ""
 
     # --- for every thread ---------------------------------------------------------------------------------------------
 
@@ -161,8 +163,10 @@ class Keeper:
         try:
             return self.turn()
         except Exception as error:  # noqa: BLE001 - who repairs must not be what breaks: our end would be the gateway's
-            traceback.print_exc()
-            self._say(f"a turn has failed: {error!r}")
+            if repr(error) != self._last_failure:  # the same one is said once, not once a second for a night
+                self._last_failure = repr(error)
+                traceback.print_exc()
+                self._say(f"a turn has failed: {error!r}")
             return None
 
     def turn(self) -> int | None:
@@ -249,6 +253,9 @@ class Keeper:
             self._next_start = 0.0
         elif code in STAYS_DOWN:
             self._stay_down(code)
+        elif code == IN_USE:
+            self._say("the data directory was in use: started again when it is free")
+            self._later()
         else:
             self._say(f"the gateway has ended: {_how(code)}; started again in {self._pause:g} s")
             self._later()
@@ -266,11 +273,14 @@ class Keeper:
         that does not start either, it was not the configuration: the person's file is put back, and stays."""
         if (before := self._rolled_back) is not None:
             self._rolled_back = None
-            if before["kept"]:
-                with suppress(OSError):
-                    self._configuration.put_back(Path(before["kept"]))
-            self._say(f"the last good configuration does not start either: {before['path']} is as it was before again")
-            return False
+            try:
+                undone = self._configuration.put_back(before)
+            except OSError as error:
+                self._say(f"the last good configuration does not start either, and stays: {error.strerror}")
+                return False
+            if undone:
+                self._say(f"the last good configuration does not start either: {before['path']} is as before again")
+                return False
         if self._configuration.is_good(self._configuration.fingerprint()):
             return False
         try:
@@ -369,7 +379,7 @@ class Keeper:
 
     def _end(self, processes: Sequence[ProcessId], drain_seconds: float) -> list[dict[str, Any]]:
         """SIGTERM, which drains; SIGKILL after the time for that and the grace. Who they were, and how they ended."""
-        left = end(processes, drain_seconds + self._limits.kill_seconds)
+        left = end(processes, drain_seconds + self._limits.kill_seconds, lambda: self._signals > 1)
         told: dict[ProcessId, dict[str, Any]] = {
             process: {"pid": process.pid, "still_alive": process in left} for process in processes
         }

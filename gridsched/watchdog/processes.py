@@ -8,14 +8,18 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from os.path import samestat
 from pathlib import Path
 
 PROC = Path("/proc")
 REAP_SECONDS = 5.0
 """After SIGKILL; a process that the kernel holds (state D) may stay for longer, and is then said to."""
+
+ASKED_SECONDS = 0.5
+"""How often whoever waits is asked whether it is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +91,29 @@ def folder_of(pid: int) -> Path | None:
 
 
 def holds_lock(pid: int, path: Path) -> bool:
-    """Whether the process holds the lock of a file (flock): its own descriptors say so, nobody has to try."""
+    """Whether the process holds the lock of a file."""
+    return lock_held_by(pid, path) is not None
+
+
+def lock_held_by(pid: int, path: Path) -> Path | None:
+    """The descriptor by which a process holds the lock of a file (flock), of one too that was removed since; None where
+    it does not. Its own descriptors say so, nobody has to try."""
     try:
-        wanted = path.stat()
+        wanted = path.stat() if path.exists() else None
         for link in (PROC / str(pid) / "fd").iterdir():
             with suppress(OSError):
-                found = link.stat()
-                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
-                    told = (PROC / str(pid) / "fdinfo" / link.name).read_text(encoding="ascii", errors="replace")
-                    if any(line.startswith("lock:") and "FLOCK" in line for line in told.splitlines()):
-                        return True
+                is_it = str(link.readlink()) == f"{path} (deleted)" if wanted is None else samestat(link.stat(), wanted)
+                if is_it and _is_locked_through(pid, link.name):
+                    return link
     except OSError:
-        return False
-    return False
+        return None
+    return None
+
+
+def _is_locked_through(pid: int, descriptor: str) -> bool:
+    """Raises OSError."""
+    told = (PROC / str(pid) / "fdinfo" / descriptor).read_text(encoding="ascii", errors="replace")
+    return any(line.startswith("lock:") and "FLOCK" in line for line in told.splitlines())
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
@@ -119,8 +133,10 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
     return True
 
 
-def wait_gone(processes: Iterable[ProcessId], seconds: float) -> list[ProcessId]:
-    """Wait until they have ended, by their pidfds; those that have not after `seconds`."""
+def wait_gone(
+    processes: Iterable[ProcessId], seconds: float, is_enough: Callable[[], bool] = lambda: False
+) -> list[ProcessId]:
+    """Wait until they have ended, by their pidfds; those that have not after `seconds`, or when that `is_enough`."""
     handles: dict[int, ProcessId] = {}
     poll = select.poll()
     try:
@@ -135,8 +151,8 @@ def wait_gone(processes: Iterable[ProcessId], seconds: float) -> list[ProcessId]
                     os.close(handle)
         waiting = dict(handles)
         deadline = time.monotonic() + seconds
-        while waiting and (left := deadline - time.monotonic()) > 0:
-            for handle, _ in poll.poll(left * 1000):
+        while waiting and not is_enough() and (left := deadline - time.monotonic()) > 0:
+            for handle, _ in poll.poll(min(left, ASKED_SECONDS) * 1000):
                 poll.unregister(handle)
                 del waiting[handle]
         return list(waiting.values())
@@ -145,12 +161,15 @@ def wait_gone(processes: Iterable[ProcessId], seconds: float) -> list[ProcessId]
             os.close(handle)
 
 
-def end(processes: Iterable[ProcessId], grace_seconds: float) -> list[ProcessId]:
-    """SIGTERM, to one that stands also SIGCONT so that it hears it; SIGKILL after the grace. Those that still live."""
+def end(
+    processes: Iterable[ProcessId], grace_seconds: float, is_enough: Callable[[], bool] = lambda: False
+) -> list[ProcessId]:
+    """SIGTERM, to one that stands also SIGCONT so that it hears it; SIGKILL after the grace, or when somebody has had
+    enough. Those that still live."""
     wanted = [process for process in processes if send(process, signal.SIGTERM)]
     for process in wanted:
         send(process, signal.SIGCONT)
-    left = wait_gone(wanted, grace_seconds)
+    left = wait_gone(wanted, grace_seconds, is_enough)
     for process in left:
         send(process, signal.SIGKILL)
     return wait_gone(left, REAP_SECONDS) if left else []

@@ -6,6 +6,7 @@
 import fcntl
 import json
 import os
+import re
 import secrets
 import signal
 import stat
@@ -33,6 +34,7 @@ PORT = 1235
 FAILED, USAGE, PORT_TAKEN, IN_USE = 1, 2, 3, 4
 TOKEN_BYTES = 32
 SHORTEST_TOKEN = 32
+_PORT = re.compile(r"[\s{,]*port:\s*(\d{1,5})\s*(?:[,}#].*)?")
 _OURS = ("--config", "--data-dir")
 """What both the watchdog and the gateway must know, and is therefore told to the watchdog."""
 
@@ -54,20 +56,21 @@ def say(sentence: str) -> None:
 def watch(
     data_flag: Path | None,
     config_flag: Path | None,
-    port: int,
+    port: int | None,
     *,
     runs: bool,
     wedged_seconds: float,
     serve_words: Sequence[str],
     environ: Mapping[str, str],
 ) -> int:
-    """Run the watchdog until it is told to stop. The exit code."""
+    """Run the watchdog until it is told to stop; no `port` is the configuration's. The exit code."""
     try:
         _require_apart(serve_words)
         places = Places(find_data(data_flag, environ), config_flag, environ, _current_folder())
-        token = prepare(places)
+        credential = prepare(places)
         with only_one(places):
-            return _serve(places, token, port, runs, wedged_seconds, serve_words)
+            port = port_told(places) if port is None else port
+            return _serve(places, credential, port, runs, wedged_seconds, serve_words)
     except (CannotWatch, NoPlace) as error:
         say(f"gridsched watchdog: {error}")
         return error.code if isinstance(error, CannotWatch) else USAGE
@@ -76,14 +79,28 @@ def watch(
         return PORT_TAKEN
 
 
-def _serve(places: Places, token: str, port: int, runs: bool, wedged_seconds: float, serve_words: Sequence[str]) -> int:
+def _serve(
+    places: Places,
+    credential: "Credential",
+    port: int,
+    runs: bool,
+    wedged_seconds: float,
+    serve_words: Sequence[str],
+) -> int:
     commands = Commands(places.environ)
     configuration = Configuration(places, serve_words, commands)
     seen = Watch(places, wedged_seconds)
     limits = Limits(wedged_seconds=wedged_seconds, turn_seconds=min(1.0, wedged_seconds / 10))
     launch = Launch(serve_command(places, serve_words), places.environ, places.cwd)
     keeper = Keeper(
-        places, configuration, seen, launch=launch, runs=runs, say=say, limits=limits, units=Units(commands)
+        places,
+        configuration,
+        seen,
+        launch=launch,
+        runs=runs,
+        say=say,
+        limits=limits,
+        units=Units(commands, places.data),
     )
     began = time.time()
 
@@ -93,7 +110,7 @@ def _serve(places: Places, token: str, port: int, runs: bool, wedged_seconds: fl
         return {"status": "ok", "version": __version__, "uptime_s": round(time.time() - began), "gateway": gateway}
 
     try:
-        server = Server(port, token, Toolbox(places, configuration, seen, keeper, commands), health)
+        server = Server(port, credential.current, Toolbox(places, configuration, seen, keeper, commands), health)
     except (OSError, OverflowError) as error:
         raise CannotWatch(f"cannot listen on {HOST} port {port}: {error}", FAILED) from None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -129,29 +146,72 @@ def serve_command(places: Places, serve_words: Sequence[str]) -> tuple[str, ...]
     return (*GRIDSCHED, "serve", "--data-dir", str(places.data), *config, *serve_words)
 
 
-def prepare(places: Places) -> str:
+def port_told(places: Places) -> int:
+    """`watchdog.port` of the configuration as a person writes it, also of a broken one; 1235 where it is not found.
+
+    No YAML is read here: a line `port: N` below a line `watchdog:`, or on it.
+    """
+    path = places.config()
+    try:
+        text = files.read(path, follow=True).decode("utf-8-sig", "replace") if path is not None else ""
+    except OSError:
+        text = ""
+    inside = False
+    for line in text.splitlines():
+        if not line.startswith((" ", "\t", "#")) and line:
+            inside = line.startswith("watchdog:")
+        found = _PORT.fullmatch(line.removeprefix("watchdog:")) if inside else None
+        if found is not None and 0 < int(found[1]) < 2**16:
+            return int(found[1])
+    return PORT
+
+
+class Credential:
+    """What every tool asks for: what the file says now, so that whoever replaces the file has replaced it."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes it where there is none that is a secret. Raises OSError."""
+        self._path = path
+        self._token = _read_token(path)
+        if not self._token:
+            if path.exists():
+                say(f"watchdog   {path} is no secret (others could read it, or it is short): it is made anew")
+            self._token = secrets.token_urlsafe(TOKEN_BYTES)
+            self._write()
+
+    def current(self) -> str:
+        """It; put back where its file has gone, because nobody could be let in then. Never raises."""
+        self._token = _read_token(self._path) or self._token
+        if not os.path.lexists(self._path):
+            with suppress(OSError):
+                files.require_ours(self._path.parent)
+                self._write()
+        return self._token
+
+    def _write(self) -> None:
+        files.write(self._path, f"{self._token}\n".encode())
+
+
+def prepare(places: Places) -> Credential:
     """Make what is missing, and give the credential. Raises CannotWatch."""
     try:
         for folder in (places.data, places.own):
             files.require_ours(folder)
-        return _token(places.token)
+        return Credential(places.token)
     except OSError as error:
         where = error.filename or places.data
         raise CannotWatch(f"{where} cannot be used: {error.strerror}; choose another with --data-dir", FAILED) from None
 
 
-def _token(path: Path) -> str:
-    """The credential that is there, if nobody else can have read it and it is long enough; else a new one."""
+def _read_token(path: Path) -> str:
+    """The credential that is there, if nobody else can have read it and it is long enough; else empty."""
     with suppress(OSError, UnicodeDecodeError):
         found = path.lstat()
         told = files.read(path, 4096).decode("ascii").strip()
-        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid != os.geteuid():
-            say(f"watchdog   others could read {path}: it is made anew")
-        elif len(told) >= SHORTEST_TOKEN and told.isprintable() and " " not in told:
+        is_private = not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and found.st_uid == os.geteuid()
+        if is_private and len(told) >= SHORTEST_TOKEN and told.isprintable() and " " not in told:
             return told
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    files.write(path, f"{token}\n".encode())
-    return token
+    return ""
 
 
 class only_one:  # noqa: N801 - used as a function
@@ -161,15 +221,22 @@ class only_one:  # noqa: N801 - used as a function
         self._path = places.own / "watchdog.lock"
 
     def __enter__(self) -> None:
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            try:
+                self._descriptor = os.open(self._path, flags | os.O_RDWR, 0o600)
+            except PermissionError:  # a lock that can only be read is one all the same
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise CannotWatch(f"{self._path} cannot be used: {error.strerror}; remove what is there", FAILED) from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = files.read_object(self._path).get("pid")
             os.close(self._descriptor)
             raise CannotWatch(f"another watchdog (process {pid}) watches this data directory", IN_USE) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
+        with suppress(OSError):  # on a full disk the next one is not told by whom; the lock holds
+            os.ftruncate(self._descriptor, os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0))
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)

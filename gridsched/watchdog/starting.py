@@ -107,7 +107,7 @@ class Starter:
         try:
             files.require_ours(self._log.parent)
             self._make_room()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
             output = os.fdopen(os.open(self._log, flags, 0o600), "ab")
             self._begins_at = self._read_to = output.seek(0, os.SEEK_END)
         except OSError:
@@ -127,8 +127,11 @@ class Starter:
         """Pass on what was printed since, and begin the file anew when it is too large."""
         with suppress(OSError):
             size = self._log.stat().st_size
+            if size < self._read_to:  # somebody has emptied it
+                self._read_to = self._begins_at = 0
             if size > self._read_to:
-                text = files.read_tail(self._log, size - self._read_to).decode("utf-8", "replace")
+                new = min(size - self._read_to, MOST_LOG_BYTES)
+                text = files.read_tail(self._log, new).decode("utf-8", "replace")
                 self._read_to = size
                 self._echo(text.rstrip("\n"))
             if size > MOST_LOG_BYTES:

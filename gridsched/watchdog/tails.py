@@ -53,7 +53,7 @@ def _of_gateway(places: Places, commands: Commands, lines: int) -> dict[str, Any
     argv = ("journalctl", "--user", "--unit", UNIT, "--lines", str(lines), "--no-pager", "--output", "cat")
     with suppress(CannotRun):
         ran = commands.run(argv, ASK_SECONDS)
-        if ran.code == 0:
+        if ran.code == 0 and ran.output.strip():
             return {"source": " ".join(argv[:4]), "lines": ran.output.splitlines()[-lines:]}
     raise NoLog("the gateway was not started by this watchdog, and the journal has nothing: look where it was started")
 

@@ -3,6 +3,8 @@
 Must never take long where there is no service manager, and never touch another unit.
 """
 
+from pathlib import Path
+
 from gridsched.watchdog.commands import CannotRun, Commands
 
 UNIT = "gridsched.service"
@@ -11,15 +13,16 @@ RESTART_SECONDS = 120.0
 
 
 class Units:
-    """Asks `systemctl --user`."""
+    """Asks `systemctl --user`, for the gateway of one data directory."""
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, data: Path) -> None:
         self._commands = commands
+        self._data = data
 
     def unit_of(self, pid: int) -> str:
         """The unit that this process is the main one of, or with no process (0) the unit that should run one; else
         empty."""
-        properties = "--property=LoadState,ActiveState,UnitFileState,MainPID"
+        properties = "--property=LoadState,ActiveState,UnitFileState,MainPID,ExecStart"
         try:
             ran = self._commands.run(("systemctl", "--user", "show", UNIT, properties), ASK_SECONDS)
         except CannotRun:
@@ -29,6 +32,10 @@ class Units:
             return ""
         if pid:
             return UNIT if said.get("MainPID") == str(pid) else ""
+        command = said.get("ExecStart", "")
+        ours = f"--data-dir {self._data} " in command or f"--data-dir={self._data} " in command
+        if not ours and ("--data-dir" in command or said.get("MainPID", "0") != "0"):
+            return ""  # of another data directory, which may serve well
         wanted = said.get("ActiveState") in ("active", "activating", "failed") or said.get("UnitFileState") == "enabled"
         return UNIT if wanted else ""
 

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from gridsched.watchdog import files
 from gridsched.watchdog.front import Answer, NoAnswer, ask, host_of
 from gridsched.watchdog.places import Places
-from gridsched.watchdog.processes import ProcessId, holds_lock, identify, is_ours, pids, state_of
+from gridsched.watchdog.processes import ProcessId, holds_lock, identify, is_ours, lock_held_by, pids, state_of
 
 ANSWER_SECONDS = 3.0
 """How long an answer to /health may take before it counts as none; it is made without waiting for anything."""
@@ -117,18 +118,24 @@ class Watch:
         self._unanswered_since: float | None = None
         self._host = ""
         self._last = Verdict(State.NOT_RUNNING, "no gateway has been looked for yet")
+        self._begun = self._judged = 0
 
     def last(self) -> Verdict:
         """What was found last."""
         return self._last
 
     def look(self) -> Verdict:
-        """Find out how the gateway is, now. Takes as long as an answer may take, at most."""
+        """Find out how the gateway is, now. Takes twice as long as an answer may take, at most: many who ask at once
+        share one look, so that those who ask of a front that is deaf do not keep the main thread waiting."""
+        begun = self._begun
         with self._lock:
+            if self._judged > begun:
+                return self._last  # of a look that began after this question
+            self._begun += 1
             verdict = self._judge(owner_of(self._places))
             if (verdict.state, verdict.half) == (self._last.state, self._last.half) and _same(verdict, self._last):
                 verdict = replace(verdict, since=self._last.since)
-            self._last = verdict
+            self._last, self._judged = verdict, self._begun
         return verdict
 
     def _judge(self, owner: Owner | None) -> Verdict:
@@ -164,7 +171,7 @@ class Watch:
             return Verdict(State.STARTING, f"{owner} does not listen yet", owner, beat)
         try:
             self._host = self._host or host_of(port)
-            answer = ask(self._host, port, "GET", "/health", min(ANSWER_SECONDS, self._wedged_seconds))
+            answer = _health(self._host, port, min(ANSWER_SECONDS, self._wedged_seconds))
         except NoAnswer as error:
             now, self._host = self._clock(), ""
             self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
@@ -185,10 +192,18 @@ class Watch:
             self._host = ""
 
 
+def _health(host: str, port: int, seconds: float) -> Answer:
+    """Raises NoAnswer, also for one that says that nothing works there."""
+    answer = ask(host, port, "GET", "/health", seconds)
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise NoAnswer(f"its answer is an error, {answer.status}")
+    return answer
+
+
 def owner_of(places: Places) -> Owner | None:
     """Who owns the data directory, None for nobody. The lock says whether, its file and /proc say who."""
     if not _is_locked(places.lock):
-        return None
+        return None if os.path.lexists(places.lock) else _owner_of_removed(places.lock)
     said = files.read_object(places.lock)
     pid, port = _number(said.get("pid")), _number(said.get("port"))
     candidates = [pid, *pids()] if not (pid and holds_lock(pid, places.lock)) else [pid]
@@ -197,6 +212,14 @@ def owner_of(places: Places) -> Owner | None:
             process = identify(candidate)
             return Owner(process, port if candidate == pid else 0)
     return Owner(None, port)
+
+
+def _owner_of_removed(path: Path) -> Owner | None:
+    """Who holds the lock of a file that somebody has removed, maybe with the whole data directory: it serves on."""
+    for pid in pids():
+        if is_ours(pid) and (held := lock_held_by(pid, path)) and (process := identify(pid)):
+            return Owner(process, _number(files.read_object(held, follow=True).get("port")))
+    return None
 
 
 def read_beat(path: Path, clock: Callable[[], float]) -> Beat | None:

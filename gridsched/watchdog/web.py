@@ -43,9 +43,11 @@ class Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
     request_queue_size = 32
 
-    def __init__(self, port: int, token: str, tools: mcp.Tools, health: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, port: int, token: Callable[[], str], tools: mcp.Tools, health: Callable[[], dict[str, Any]]
+    ) -> None:
         """Listens already. Raises PortTaken, and OSError for a port that cannot be listened on."""
-        self.token, self.tools, self.health = token.encode(), tools, health
+        self.token, self.tools, self.health = token, tools, health
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         try:
             super().__init__((HOST, port), _Handler)
@@ -107,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         """`/health` is for everybody on this machine."""
         if self._is_foreign():
             return
-        match urlsplit(self.path).path:
+        match self._where():
             case "/health":
                 self._send(200, self._server.health())
             case "/mcp":
@@ -119,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         """One message, one answer."""
         if self._is_foreign():
             return
-        path = urlsplit(self.path).path
+        path = self._where()
         if path != "/mcp":
             self._refuse(405 if path == "/health" else 404, "there are POST /mcp and GET /health", Allow="GET")
         elif not self._is_authorized():
@@ -145,6 +147,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(reply.status, reply.message)
 
+    def _where(self) -> str:
+        """The path that was asked for; empty for what is no URL at all."""
+        try:
+            return urlsplit(self.path).path
+        except ValueError:
+            return ""
+
     def _is_foreign(self) -> bool:
         """Refuse what a page from elsewhere can make a browser send: a rebound name, another origin."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
@@ -166,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_authorized(self) -> bool:
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")
-        is_right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._server.token)
+        is_right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._server.token().encode())
         return is_right and scheme.lower() == "bearer"
 
     def _body(self) -> bytes | None:

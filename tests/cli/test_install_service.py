@@ -60,14 +60,14 @@ def test_M1_both_services_are_written_enabled_and_started(house: House) -> None:
     """With whole paths to this interpreter, the data directory and the configuration that is found here; a second run
     changes nothing."""
     config = house.folder / "elsewhere" / "gridsched.yaml"
-    config.write_text("server: {port: 4321}\n", encoding="utf-8")
+    config.write_text("server: {port: 4321}\nwatchdog: {port: 5321}\n", encoding="utf-8")
     code, said = house.run()
     assert code == 0, said
     data_dir = house.folder / "home" / ".local" / "share" / "gridsched"
-    for name, command in zip(UNITS, ("serve", "watchdog"), strict=True):
+    for name, command, more in zip(UNITS, ("serve", "watchdog"), ("", " --port 5321"), strict=True):
         text = (house.units / name).read_text(encoding="utf-8")
         assert is_untouched(text)
-        assert f"-m gridsched {command} --data-dir {data_dir} --config {config}\n" in text
+        assert f"-m gridsched {command} --data-dir {data_dir} --config {config}{more}\n" in text
         assert f"Environment=PATH={house.folder / 'bin'}:/usr/bin:/bin\n" in text
         assert f"{name} is enabled and runs\n" in said
     assert [line.removeprefix("systemctl --user ") for line in house.asked()[:-1]] == [

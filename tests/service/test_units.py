@@ -26,7 +26,9 @@ ODD = "odd 100% 'dir' \"of\" \\mine $HOME ${HOME} é"
 
 def words(folder: Path, interpreter: Path = Path("/usr/bin/env"), data_dir: Path | None = None) -> Words:
     """Words for a machine on which everything is under `folder`."""
-    return Words(interpreter, data_dir or folder / "data", folder / "gridsched.yaml", {"PATH": "/usr/bin:/my %h/bin"})
+    return Words(
+        interpreter, data_dir or folder / "data", folder / "gridsched.yaml", {"PATH": "/usr/bin:/my %h/bin"}, 1235
+    )
 
 
 def settings_of(text: str) -> dict[str, list[str]]:
@@ -121,7 +123,7 @@ def test_the_card_is_not_taken_away(tmp_path: Path) -> None:
 
 def test_the_command_names_everything_by_its_whole_path(tmp_path: Path) -> None:
     """Quoted where that is needed; systemd would expand % and $, but not $ in the program's own path."""
-    odd = Words(Path("/a $b/python"), Path("/d $x 5%"), None, {})
+    odd = Words(Path("/a $b/python"), Path("/d $x 5%"), None, {}, 1235)
     assert odd.command("serve") == ('"/a $b/python" -P -X faulthandler -m gridsched serve --data-dir "/d $$x 5%%"')
     said = settings_of(rendered(GATEWAY, words(tmp_path)))
     places = f"--data-dir {tmp_path / 'data'} --config {tmp_path / 'gridsched.yaml'}"
@@ -136,7 +138,7 @@ def test_what_a_unit_cannot_hold_is_refused(word: str) -> None:
     with pytest.raises(UnitError, match="cannot stand in a unit"):
         quoted(word)
     with pytest.raises(UnitError, match="starts no program"):
-        Words(Path("/it's/python"), Path("/d"), None, {}).command("serve")
+        Words(Path("/it's/python"), Path("/d"), None, {}, 1235).command("serve")
     assert kept({"PATH": word, "HF_HOME": "/hub", "HF_TOKEN": "secret"}) == {"HF_HOME": "/hub"}
 
 

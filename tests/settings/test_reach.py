@@ -105,6 +105,7 @@ CASES = {
     "families.NAME.preferred": Case("m", family, ((Quality.PREFERRED, "m"),)),
     "families.NAME.balanced": Case("m", family, ((Quality.BALANCED, "m"),)),
     "families.NAME.compact": Case("m", family, ((Quality.COMPACT, "m"),)),
+    "watchdog.port": Case("4321", lambda s: s.watchdog.port, 4321),
 }
 
 

@@ -3,8 +3,8 @@
     python fake_gateway.py serve --data-dir D --config F
 
 What it does is told by words in F: `exit 3` (prints why and ends so), `hang` (comes to nothing), `silent` (never
-beats), `faint` (beats three times), `deaf` (listens and never answers), `stubborn` (ignores SIGTERM), `unloads` (has
-the unload route). It beats every 50 ms.
+beats), `faint` (beats three times), `deaf` (listens and never answers), `sick` (answers with 500), `stubborn` (ignores
+SIGTERM), `unloads` (has the unload route). It beats every 50 ms.
 """
 
 import argparse
@@ -27,7 +27,7 @@ class Handler(BaseHTTPRequestHandler):
     words: frozenset[str] = frozenset()
 
     def do_GET(self) -> None:
-        self._send(200, {"status": "ok", "can_serve": True})
+        self._send(500 if "sick" in self.words else 200, {"status": "ok", "can_serve": True})
 
     def do_POST(self) -> None:
         known = "unloads" in self.words and self.path.endswith("/unload")

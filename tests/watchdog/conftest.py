@@ -84,7 +84,7 @@ class Bench:
             runs=self.runs,
             say=self.said.append,
             limits=self.limits,
-            units=Units(self.commands),
+            units=Units(self.commands, self.places.data),
         )
         self.tools = Toolbox(self.places, self.configuration, self.watch, self.keeper, self.commands)
 

@@ -143,8 +143,68 @@ def test_a_configuration_that_cannot_be_read_or_written_is_said(configuration: C
     with pytest.raises(Refused, match="cannot be read"):
         configuration.told()
     assert configuration.fingerprint() == ""
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(10):
+        assert configuration.fingerprint() == ""
+    assert len([*Path("/proc/self/fd").iterdir()]) == descriptors, "it is asked for once a second"
     path.rmdir()
     assert "the gateway cannot start" in configuration.told()["note"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "huge", "loop"])
+def test_whatever_is_in_the_file_s_place_is_moved_aside(configuration: Configuration, path: Path, kind: str) -> None:
+    """A configuration that nobody can read is the first that has to be replaced; nothing of it is lost."""
+    path.write_text("well", encoding="utf-8")
+    configuration.keep_good(digest(b"well"))
+    path.unlink()
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "huge":
+            path.write_bytes(b"#" * 300_000)
+        case _:
+            path.symlink_to(path)
+    told = configuration.roll_back(".broken")
+    assert path.read_text(encoding="utf-8") == "well"
+    assert os.path.lexists(told["kept"])
+
+
+def test_a_roll_back_is_only_undone_while_the_file_is_what_it_made(configuration: Configuration, path: Path) -> None:
+    """What somebody has written meanwhile is not overwritten; where there was no file, there is none again."""
+    path.write_text("well", encoding="utf-8")
+    configuration.keep_good(digest(b"well"))
+    path.write_text("broken", encoding="utf-8")
+    told = configuration.roll_back(".broken")
+    assert configuration.put_back(told)
+    assert path.read_text(encoding="utf-8") == "broken"
+    told = configuration.roll_back(".broken")
+    path.write_text("another try", encoding="utf-8")
+    assert not configuration.put_back(told)
+    assert path.read_text(encoding="utf-8") == "another try"
+    path.unlink()
+    told = configuration.roll_back(".broken")
+    assert configuration.put_back(told)
+    assert not path.exists()
+
+
+def test_a_check_that_takes_long_keeps_no_roll_back_waiting(
+    configuration: Configuration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two minutes on a cold disk: the main thread rolls back meanwhile, and what was expected is compared again."""
+    path.write_text("well", encoding="utf-8")
+    configuration.keep_good(digest(b"well"))
+    path.write_text("now", encoding="utf-8")
+
+    def slow(*_: object) -> str:
+        configuration.roll_back()
+        return ""
+
+    monkeypatch.setattr(configuration, "_check", slow)
+    with pytest.raises(Refused, match="has changed since it was read"):
+        configuration.set("new", digest(b"now"), force=False)
+    assert path.read_text(encoding="utf-8") == "well"
 
 
 def test_of_a_gateway_that_was_there_before_us_only_an_untouched_file_is_good(places: Places, path: Path) -> None:

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import digest
 from gridsched.watchdog.places import Places
+from gridsched.watchdog.processes import identify
+from gridsched.watchdog.units import Units
 from gridsched.watchdog.watch import State, Verdict
-from tests.watchdog.conftest import QUICK, Bench, gateway_command, until
+from tests.watchdog.conftest import NO_PATIENCE_SECONDS, QUICK, Bench, gateway_command, until
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +73,15 @@ def test_a_taken_port_is_waited_out_until_something_changes(bench: Bench) -> Non
     bench.turn_until(bench.serves)
 
 
+def test_a_data_directory_that_was_in_use_is_tried_again(bench: Bench) -> None:
+    """Exit code 4: somebody was faster, and ends some time; nobody has to come and change a file."""
+    bench.configure("exit 4")
+    bench.turn_until(lambda: bench.has_said("started again when it is free"))
+    assert bench.keeper.told()["waits"] is None
+    bench.configure("")
+    bench.turn_until(bench.serves)
+
+
 def test_a_broken_configuration_is_rolled_back_to_the_one_that_ran_well(bench: Bench) -> None:
     """The gateway ends with 2 after a change: the last good file is back, the broken one is kept, and it is said."""
     bench.configure("well")
@@ -82,7 +94,9 @@ def test_a_broken_configuration_is_rolled_back_to_the_one_that_ran_well(bench: B
     assert path is not None
     assert path.read_text(encoding="utf-8") == "well"
     assert path.with_name("gridsched.yaml.broken-1").read_text(encoding="utf-8") == "exit 2"
-    assert bench.has_said("told to end so"), "the gateway's own words are in the alarm"
+    alarm = next(sentence for sentence in bench.said if "ROLLED BACK" in sentence)
+    assert alarm.endswith("told to end so"), "the gateway's own words"
+    assert "listening" not in alarm, "and none of the one before it"
 
 
 def test_a_person_s_file_stays_where_the_last_good_one_does_not_help(bench: Bench) -> None:
@@ -194,6 +208,23 @@ def test_a_restart_that_two_ask_for_at_once_is_one(bench: Bench) -> None:
     assert outcomes[0]["gateway"]["pid"] == bench.pid() != before
 
 
+def test_a_second_signal_ends_a_restart_that_drains(places: Places) -> None:
+    """Ctrl-C twice while the gateway takes its time: it is killed, and the watchdog ends."""
+    bench = Bench(places, limits=replace(QUICK, kill_seconds=NO_PATIENCE_SECONDS))
+    bench.configure("stubborn")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    asker = threading.Thread(target=lambda: bench.tools.call("restart_server", {"drain_seconds": 600}))
+    asker.start()
+    until(lambda: bench.keeper._request is not None)
+    bench.keeper.stop()
+    bench.keeper.stop()
+    assert bench.keeper.run() == 0
+    asker.join()
+    assert identify(before) is None
+    assert not bench.has_said("told to stop: the gateway drains"), "there is none left"
+
+
 def test_a_restart_that_fails_says_what_the_gateway_said(bench: Bench) -> None:
     """The exit code and its last words."""
     bench.configure("")
@@ -246,6 +277,32 @@ def test_a_unit_of_the_service_manager_is_restarted_by_it(places: Places, strang
     assert theirs.wait(5) == 0
 
 
+@pytest.mark.parametrize(
+    ("main", "words", "is_asked"),
+    [
+        (4711, "--data-dir /elsewhere", False),
+        (0, "--data-dir /elsewhere", False),
+        (4711, "", False),
+        (0, "", True),
+        (0, "--data-dir HERE", True),
+        (4711, "--data-dir HERE", True),
+    ],
+)
+def test_the_unit_of_another_data_directory_is_left_alone(
+    places: Places, main: int, words: str, is_asked: bool
+) -> None:
+    """Nobody runs here, and the user's unit serves well from elsewhere: it is not ours to restart."""
+    words = words.replace("HERE", str(places.data))
+    show = f"LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nMainPID={main}\n"
+    show += f"ExecStart={{ path=/usr/bin/python ; argv[]=/usr/bin/python -m gridsched serve {words} ; pid=0 }}\n"
+    told = places.cwd / "told"
+    told.write_text(show, encoding="utf-8")
+    systemctl = places.cwd / "bin" / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\nexec cat {told}\n", encoding="utf-8")
+    systemctl.chmod(0o755)
+    assert bool(Units(Commands(places.environ), places.data).unit_of(0)) is is_asked
+
+
 def test_a_gateway_that_hangs_before_it_owns_anything_is_killed(places: Places) -> None:
     """An import from a folder on a dead server: no lock, no heartbeat, no port, and no end."""
     bench = Bench(places, limits=replace(QUICK, start_seconds=1.5))
@@ -267,18 +324,23 @@ def test_a_turn_that_fails_is_not_the_end_of_the_keeper(bench: Bench, monkeypatc
     """Who repairs must not be what breaks: it is said, and the next turn is tried."""
     bench.configure("")
     monkeypatch.setattr(bench.watch, "look", lambda: 1 / 0)
-    assert bench.keeper._safe_turn() is None
-    assert bench.has_said("a turn has failed: ZeroDivisionError")
+    for _ in range(3):
+        assert bench.keeper._safe_turn() is None
+    assert sum("a turn has failed: ZeroDivisionError" in sentence for sentence in bench.said) == 1, "once, not for ever"
     monkeypatch.undo()
     bench.turn_until(bench.serves)
 
 
-def test_a_place_where_nothing_can_be_written_does_not_keep_a_gateway_from_starting(bench: Bench) -> None:
-    """It prints to nobody then."""
+def test_a_place_where_nothing_can_be_written_does_not_keep_a_gateway_from_starting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints to nobody then; other programs are asked without a folder for what is passing, too."""
     bench.configure("")
     bench.places.gateway_log.mkdir()
     bench.turn_until(bench.serves)
     assert bench.has_said("started the gateway")
+    monkeypatch.setattr("tempfile.tempdir", str(bench.places.cwd / "no such folder"))
+    assert ask_in_threads(bench, 1)[0]["restarted"] is True
 
 
 def test_a_unit_that_has_failed_is_started_by_the_service_manager_and_its_refusal_is_said(places: Places) -> None:

@@ -68,6 +68,9 @@ def test_the_gateway_s_own_output_is_ours_or_the_journal_s(
     program("journalctl", "exit 1")
     with pytest.raises(NoLog, match="look where it was started"):
         tail(places, commands, "gateway", 5)
+    program("journalctl", "exit 0")
+    with pytest.raises(NoLog, match="the journal has nothing"):
+        tail(places, commands, "gateway", 5)
     program("journalctl", 'echo "$@"; echo said')
     assert tail(places, commands, "gateway", 1)["lines"] == ["said"]
     places.gateway_log.write_text("ours\n", encoding="utf-8")
@@ -102,6 +105,8 @@ def test_a_driver_that_has_died_does_not_take_the_answer_with_it(
     assert said["cards"] == []
     assert "GPU is lost" in said["notes"][0]
     assert said["host_memory"] == {}
+    program("nvidia-smi", "printf 'half\\rof a row\\n'")
+    assert gpu_status(commands, tmp_path / "no drm")["cards"] == []
 
 
 def test_cards_of_amdgpu_are_read_off_their_driver_s_files(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import identify
-from gridsched.watchdog.program import prepare, watch
+from gridsched.watchdog.program import port_told, prepare, watch
 from gridsched.watchdog.watch import owner_of, read_beat
 from tests.support.gateway import clean_environment, free_port
 from tests.watchdog.conftest import until
@@ -201,21 +202,74 @@ def test_a_second_watchdog_and_a_taken_port_end_with_their_codes(tmp_path: Path)
 def test_a_credential_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
     """Too open, too short, damaged, a link: a new one of its own; one that is right stays."""
     places = Places(tmp_path / "data", None, {}, tmp_path)
-    first = prepare(places)
-    assert prepare(places) == first
+    first = prepare(places).current()
+    assert prepare(places).current() == first
     assert len(first) >= 43
     places.token.chmod(0o644)
-    second = prepare(places)
+    second = prepare(places).current()
     assert second != first
     for said in ("", "short", "\xff" * 50, f"{'x' * 40} {'y' * 40}"):
         places.token.write_text(said, encoding="latin-1")
-        assert prepare(places) not in (first, second, said)
+        assert prepare(places).current() not in (first, second, said)
     victim = tmp_path / "victim"
     victim.write_text("a" * 50, encoding="ascii")
     places.token.unlink()
     places.token.symlink_to(victim)
-    assert prepare(places) != "a" * 50
+    assert prepare(places).current() != "a" * 50
     assert victim.read_text(encoding="ascii") == "a" * 50
+
+
+def test_a_credential_that_is_replaced_counts_at_once_and_one_that_has_gone_comes_back(tmp_path: Path) -> None:
+    """Whoever takes it out of use need not start the watchdog again; a file that is half written changes nothing."""
+    places = Places(tmp_path / "data", None, {}, tmp_path)
+    credential = prepare(places)
+    first = credential.current()
+    for odd in ("", "short"):
+        places.token.write_text(odd, encoding="ascii")
+        assert credential.current() == first
+    places.token.write_text("n" * 40, encoding="ascii")
+    assert credential.current() == "n" * 40
+    places.token.chmod(0o644)
+    places.token.write_text("m" * 40, encoding="ascii")
+    assert credential.current() == "n" * 40, "others may have written it"
+    shutil.rmtree(places.data)
+    assert credential.current() == "n" * 40
+    assert places.token.read_text(encoding="ascii") == "n" * 40 + "\n"
+    assert stat.S_IMODE(places.token.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("watchdog: {port: 4711}\n", 4711),
+        ("server: {port: 1}\nwatchdog:   # ours\n\n  # port: 5\n  port: 4711 # here\nmodels: {}\n", 4711),
+        ("\ufeffwatchdog:\n  port: 4711", 4711),
+        ("watchdog: {port: 4711\n!!! broken: [", 4711),
+        ("watchdog:\nserver:\n  port: 5\n", 1235),
+        ("server:\n  watchdog:\n    port: 5\n", 1235),
+        ("watchdog: {port: 99999}\n", 1235),
+        ("# watchdog: {port: 5}\n", 1235),
+        ("", 1235),
+        (None, 1235),
+    ],
+)
+def test_its_port_is_found_in_the_configuration_as_people_write_it(tmp_path: Path, text: str | None, port: int) -> None:
+    """In one that is broken too, because it is then that it is needed; where it is not found, the contract's."""
+    path = tmp_path / "gridsched.yaml"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    assert port_told(Places(tmp_path / "data", path, {}, tmp_path)) == port
+
+
+def test_a_lock_that_cannot_be_one_ends_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder or a link in its place: 1, its name, and no traceback."""
+    lock = tmp_path / "data" / "watchdog" / "watchdog.lock"
+    lock.mkdir(parents=True)
+    assert watch(tmp_path / "data", None, 0, runs=False, wedged_seconds=30.0, serve_words=(), environ={}) == 1
+    lock.rmdir()
+    lock.symlink_to(tmp_path)
+    assert watch(tmp_path / "data", None, 0, runs=False, wedged_seconds=30.0, serve_words=(), environ={}) == 1
+    assert capsys.readouterr().err.count(f"{lock} cannot be used") == 2
 
 
 def test_a_data_directory_that_cannot_be_ours_ends_with_a_sentence(

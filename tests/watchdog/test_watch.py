@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from gridsched.watchdog.front import NoAnswer, ask
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import ProcessId, alive, identify, send
-from gridsched.watchdog.watch import State, Watch, owner_of, read_beat
+from gridsched.watchdog.watch import State, Verdict, Watch, owner_of, read_beat
 from tests.watchdog.conftest import until
 
 Start = Callable[[str], subprocess.Popen[bytes]]
@@ -85,6 +86,71 @@ def test_the_owner_is_found_by_its_lock_whatever_the_file_says(places: Places, s
     owner = owner_of(places)
     assert owner is not None
     assert owner.process == identify(process.pid)
+
+
+def test_a_gateway_whose_lock_was_removed_is_still_known(places: Places, stranger: Start) -> None:
+    """Also with its whole data directory: it serves on, and a second one must not be started beside it."""
+    process = stranger("silent")
+    port = json.loads(places.lock.read_text(encoding="utf-8"))["port"]
+    places.lock.unlink()
+    owner = owner_of(places)
+    assert owner is not None
+    assert (owner.process, owner.port) == (identify(process.pid), port)
+    shutil.rmtree(places.data)
+    assert owner_of(places) == owner
+    assert Watch(places, 30.0).look().state is State.SERVING
+    process.kill()
+    process.wait()
+    assert owner_of(places) is None
+
+
+@pytest.mark.slow
+def test_a_front_that_answers_with_errors_stands(places: Places, stranger: Start) -> None:
+    """An answer proves nothing when it says that nothing works."""
+    stranger("sick")
+    watch = Watch(places, 0.3)
+    until(lambda: watch.look().half == "front")
+    assert "its answer is an error, 500" in watch.last().sentence
+    assert not watch.last().healthy
+
+
+def test_many_who_ask_at_once_share_a_look(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a front that is deaf each look takes seconds: who asks waits for the one under way and for one more."""
+    watch, looks, goes_on = Watch(places, 30.0), [], threading.Event()
+    waiting = threading.Semaphore(0)
+
+    class Counted:
+        """The lock, which says that somebody comes."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            waiting.release()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def judge(_: object) -> Verdict:
+        looks.append(1)
+        assert goes_on.wait(60)
+        return Verdict(State.NOT_RUNNING, f"look {len(looks)}")
+
+    monkeypatch.setattr(watch, "_lock", Counted())
+    monkeypatch.setattr(watch, "_judge", judge)
+    told: list[str] = []
+    askers = [threading.Thread(target=lambda: told.append(watch.look().sentence)) for _ in range(6)]
+    askers[0].start()
+    until(lambda: looks)
+    for asker in askers[1:]:
+        asker.start()
+    for _ in askers:
+        assert waiting.acquire(timeout=60)
+    goes_on.set()
+    for asker in askers:
+        asker.join()
+    assert sorted(told) == ["look 1", *["look 2"] * 5]
 
 
 @pytest.mark.parametrize(

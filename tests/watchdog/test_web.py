@@ -24,7 +24,7 @@ TOKEN = "a-credential-of-more-than-32-characters"  # noqa: S105 - for these test
 def server(places: Places) -> Iterator[web.Server]:
     """A watchdog's port with all of its tools; no gateway runs."""
     bench = Bench(places, runs=False)
-    made = web.Server(0, TOKEN, bench.tools, lambda: {"status": "ok"})
+    made = web.Server(0, lambda: TOKEN, bench.tools, lambda: {"status": "ok"})
     thread = threading.Thread(target=lambda: made.serve_forever(0.01))
     thread.start()
     yield made
@@ -86,18 +86,26 @@ def test_a_message_gets_its_answer(server: web.Server) -> None:
         ("PUT", "/mcp", {}, 405),
         ("POST", "/health", {}, 405),
         ("GET", "/", {}, 404),
+        ("GET", "x://[", {}, 404),
+        ("POST", "x://[", {}, 404),
         ("POST", "/mcp/", {}, 404),
         ("GET", "/health", {"Host": "evil.example"}, 403),
         ("BREW", "/mcp", {}, 501),
     ],
 )
 def test_whatever_is_wrong_is_said_by_its_status(
-    server: web.Server, method: str, path: str, headers: dict[str, str], status: int
+    server: web.Server,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    status: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Rebound names, pages from elsewhere, wrong credentials, wrong bodies: an answer in JSON, and nothing is done."""
     answered, said = ask(server, method, path, b"" if headers.get("Content_Length") else PING, **headers)
     assert answered == status
     assert said["error"]["code"] == status
+    assert capsys.readouterr().err == "", "nobody without the credential can make it print"
 
 
 def test_the_watchdog_s_own_health_needs_no_credential_and_gives_none(server: web.Server) -> None:
@@ -135,7 +143,7 @@ def test_no_more_clients_than_there_is_room_for(server: web.Server) -> None:
 def test_a_port_that_is_taken_names_its_holder() -> None:
     """By process, as well as it can be seen."""
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(web.PortTaken, match="is taken by"):
-        web.Server(taken.getsockname()[1], TOKEN, None, dict)  # type: ignore[arg-type]  # nobody gets that far
+        web.Server(taken.getsockname()[1], lambda: TOKEN, None, dict)  # type: ignore[arg-type]  # nobody gets that far
 
 
 ALL_TOOLS = {
