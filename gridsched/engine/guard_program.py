@@ -87,6 +87,8 @@ def kill(pid: int, fields: list[str]) -> None:
 def main(owner: str) -> None:
     """Wait for the server's end, then clean up. `owner` is its number and start, as tokens have them."""
     known = listen(0)
+    if Path("/proc/self").readlink().name != str(os.getpid()):
+        return  # /proc of another namespace of processes: its numbers are others' here
     until = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < until:
         left = list(left_behind(known, f":{owner}:".encode()))

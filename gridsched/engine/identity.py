@@ -6,6 +6,7 @@ been reaped, so what is signalled is a descriptor, opened first and held against
 
 import os
 import re
+import select
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,15 @@ def boot_id(proc: Path = PROC) -> str:
         return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+
+
+def shows_us(proc: Path = PROC) -> bool:
+    """Whether it is /proc of our own namespace of processes. Another's, as `unshare --pid` leaves it, shows other
+    processes under the numbers that we know and signal them by."""
+    try:
+        return (proc / "self").readlink() == Path(str(os.getpid()))
+    except OSError:
+        return True  # a /proc of a test's
 
 
 def stat_fields(pid: int, proc: Path = PROC) -> list[str] | None:
@@ -56,7 +66,7 @@ class ProcessId:
     @classmethod
     def of(cls, pid: int, proc: Path = PROC) -> "ProcessId | None":
         """The process that has this number now; None when there is none."""
-        ticks = start_ticks(pid, proc)
+        ticks = start_ticks(pid, proc) if shows_us(proc) else None
         return cls(pid, ticks, boot_id(proc)) if ticks is not None else None
 
     @classmethod
@@ -69,6 +79,7 @@ class ProcessId:
         fields = stat_fields(self.pid, proc)
         return (
             fields is not None
+            and shows_us(proc)
             and int(fields[START_TICKS]) == self.start_ticks
             and fields[STATE] not in "ZX"
             and boot_id(proc) == self.boot_id
@@ -84,6 +95,18 @@ class ProcessId:
             return pidfd
         os.close(pidfd)
         return None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it is gone by then; waits no longer than for that."""
+        pidfd = self.open()
+        if pidfd is None:
+            return True
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            return bool(poll.poll(seconds * 1000))
+        finally:
+            os.close(pidfd)
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to it alone. False when it is gone. Raises PermissionError for somebody else's."""

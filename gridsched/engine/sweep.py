@@ -8,7 +8,6 @@ that have started us.
 """
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from gridsched.engine.identity import (
     Token,
     boot_id,
     directory_id,
+    shows_us,
     stat_fields,
 )
 from gridsched.engine.roster import Entry, empty_roster, read_roster
@@ -41,7 +41,9 @@ INITS = frozenset(("init", "systemd", "tini", "dumb-init", "docker-init", "catat
 
 GRACE_SECONDS = 2.0
 KILL_SECONDS = 5.0
+MORE_ROUNDS = 5
 MOST_TOLD = 8
+MOST_NAMED = 4
 
 
 class Kind(Enum):
@@ -52,6 +54,10 @@ class Kind(Enum):
     CHILD_OF_LIVE = "of another program"
     ORPHAN = "left by a server of this data directory"
     FOREIGN = "of nobody that is known"
+
+
+OWNED = frozenset((Kind.ANOTHER_INSTANCE, Kind.CHILD_OF_LIVE))
+"""Whose owner has a name, and is told once for all that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +187,10 @@ def stale(entries: Iterable[Entry], processes: Mapping[int, Seen], uid: int) -> 
 def sweep(data_dir: Path, run_dir: Path, say: Say, grace_seconds: float = GRACE_SECONDS) -> None:
     """End what a killed server of this data directory has left, and tidy up after it; a line for each. Only for the
     directory's owner, before it starts anything. Blocks: for a moment where there is nothing, at most 7 s."""
+    if not shows_us():
+        say(
+            "/proc shows another namespace of processes than this server's: what a killed server left is not looked for"
+        )
     entries, problems = read_roster(run_dir)
     processes = read_processes({entry.process.pid for entry in entries})
     here = Here(ProcessId.of_child(os.getpid()), os.geteuid(), directory_id(data_dir), entries)
@@ -192,28 +202,50 @@ def sweep(data_dir: Path, run_dir: Path, say: Say, grace_seconds: float = GRACE_
     ]
     for sentence in _bounded(dropped):
         say(sentence)
-    orphans = [found for found in classify(processes, here) if found.kind is Kind.ORPHAN]
-    for sentence in end(orphans, grace_seconds):
+    for sentence in _bounded(_end_all(processes, here, grace_seconds)):
         say(sentence)
     for left in run_dir.glob("gridsched-*.sock"):
         left.unlink(missing_ok=True)
     empty_roster(run_dir)
 
 
-def end(orphans: Sequence[Found], grace_seconds: float) -> list[str]:
-    """TERM, and KILL after the grace, also for those that stand still; what became of each, in a sentence."""
-    handles = {handle: found for found in orphans if (handle := found.seen.id.open()) is not None}
-    try:
-        _signal(handles.values(), signal.SIGTERM, signal.SIGCONT)  # one that stands still hears the other only then
-        deaf = _wait(handles, grace_seconds)
-        _signal((handles[handle] for handle in deaf), signal.SIGKILL)
-        left = _wait(deaf, KILL_SECONDS)
-    finally:
-        for handle in handles:
-            os.close(handle)
-    how = {handle: "was killed" if handle in deaf else "was ended" for handle in handles}
-    how |= dict.fromkeys(left, "cannot be ended, and keeps what memory it has")
-    return [f"{found} {how[handle]}: it was left by {found.whose}" for handle, found in handles.items()]
+def _end_all(processes: Mapping[int, Seen], here: Here, grace_seconds: float) -> list[str]:
+    """End every orphan, and what they start while they are ended, which has no grace; what cannot be ended is told
+    first."""
+    ended: list[str] = []
+    stuck: list[str] = []
+    known: set[ProcessId] = set()
+    for grace in (grace_seconds, *(0.0,) * MORE_ROUNDS):
+        orphans = [found for found in classify(processes, here) if found.kind is Kind.ORPHAN]
+        orphans = [found for found in orphans if found.seen.id not in known]
+        if not orphans:
+            break
+        left, gone = end(orphans, grace)
+        stuck += left
+        ended += gone
+        known |= {found.seen.id for found in orphans}
+        processes = read_processes({entry.process.pid for entry in here.entries})
+    return [*stuck, *ended]
+
+
+def end(orphans: Iterable[Found], grace_seconds: float) -> tuple[list[str], list[str]]:
+    """TERM, and KILL after the grace, also for those that stand still; what could not be ended and what was, each in a
+    sentence. Takes one descriptor at a time, however many there are."""
+    alive = [found for found in orphans if found.seen.id.alive()]
+    _signal(alive, signal.SIGTERM, signal.SIGCONT)  # one that stands still hears the other only then
+    deaf = _left(alive, grace_seconds)
+    _signal(deaf, signal.SIGKILL)
+    stuck = _left(deaf, KILL_SECONDS)
+    gone = [found for found in alive if found not in stuck]
+    how = {found: "was killed" if found in deaf else "was ended" for found in gone}
+    return (
+        [f"{found} cannot be ended, and keeps what memory it has: {_left_by(found)}" for found in stuck],
+        [f"{found} {how[found]}: {_left_by(found)}" for found in gone],
+    )
+
+
+def _left_by(found: Found) -> str:
+    return f"it was left by {found.whose}"
 
 
 def _signal(whom: Iterable[Found], *numbers: signal.Signals) -> None:
@@ -223,36 +255,44 @@ def _signal(whom: Iterable[Found], *numbers: signal.Signals) -> None:
                 found.seen.id.signal(number)
 
 
-def _wait(handles: Iterable[int], seconds: float) -> list[int]:
-    """Those that have not ended in that time."""
-    left, until = list(handles), time.monotonic() + seconds
-    poll = select.poll()
-    for handle in left:
-        poll.register(handle, select.POLLIN)
-    while left and (rest_seconds := until - time.monotonic()) > 0:
-        for handle, _ in poll.poll(rest_seconds * 1000):
-            poll.unregister(handle)
-            left.remove(handle)
-    return left
+def _left(whom: Iterable[Found], seconds: float) -> list[Found]:
+    """Those that have not ended in that time, all together."""
+    until = time.monotonic() + seconds
+    return [found for found in whom if not found.seen.id.ends_within(max(0.0, until - time.monotonic()))]
 
 
 def others(data_dir: Path, holders: Mapping[int, int] | None = None, proc: Path = PROC) -> list[str]:
-    """A sentence for each engine, and each holder of device memory, that is not ours and is therefore left alone; those
-    that hold most come first."""
+    """A sentence for each owner of engines and holders of device memory that are not ours, and for each of them that is
+    nobody's: they are left alone. Those that hold most come first."""
     here = Here(ProcessId.of_child(os.getpid()), os.geteuid(), directory_id(data_dir))
-    found = sorted(classify(read_processes((), proc), here, holders), key=_order)
-    left_alone = [each for each in found if each.kind is not Kind.OURS]
-    return _bounded([f"{each} is of {each.whose}{_holding(each.held_bytes)}: it is left alone" for each in left_alone])
+    groups: dict[object, list[Found]] = {}
+    for found in classify(read_processes((), proc), here, holders):
+        if found.kind is not Kind.OURS:
+            groups.setdefault(found.whose if found.kind in OWNED else found.seen.id, []).append(found)
+    return _bounded([_sentence(group) for group in sorted(groups.values(), key=_order)])
 
 
-def _order(found: Found) -> int:
-    return 1 if found.held_bytes is None else -found.held_bytes
+def _order(group: Sequence[Found]) -> int:
+    held = _held(group)
+    return 1 if held is None else -held
 
 
-def _holding(held_bytes: int | None) -> str:
-    if held_bytes is None:
-        return ""
-    return f" and holds {held_bytes / 2**30:.1f} GiB of the cards" if held_bytes else " and uses the cards"
+def _held(group: Sequence[Found]) -> int | None:
+    told = [found.held_bytes for found in group if found.held_bytes is not None]
+    return sum(told) if told else None
+
+
+def _sentence(group: Sequence[Found]) -> str:
+    first, held = group[0], _held(group)
+    many = len(group) > 1
+    if held:
+        holding = f" and {'hold' if many else 'holds'} {held / 2**30:.1f} GiB of the cards"
+    else:
+        holding = f" and {'use' if many else 'uses'} the cards" if held == 0 else ""
+    if not many:
+        return f"{first} is of {first.whose}{holding}: it is left alone"
+    names = ", ".join(sorted({found.seen.name for found in group})[:MOST_NAMED])
+    return f"{len(group)} processes ({names}) are of {first.whose}{holding}: they are left alone"
 
 
 def _bounded(sentences: list[str]) -> list[str]:

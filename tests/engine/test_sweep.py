@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -268,6 +269,65 @@ def test_B10_B11_orphans_are_ended_and_nobody_else(tmp_path: Path) -> None:
         assert read_roster(run) == ((), ())
 
 
+def _gone_owner(data_dir: Path) -> str:
+    """What an engine of a server of that directory carries, which is gone."""
+    former = subprocess.Popen(["/bin/true"])
+    owner = ProcessId.of_child(former.pid)
+    former.wait()
+    return str(Token(directory_id(data_dir), owner.pid, owner.start_ticks, "s"))
+
+
+def test_B10_many_orphans_are_ended_with_few_descriptors(tmp_path: Path) -> None:
+    """As of a wrapper that has gone wild; a start is not buried under its lines either."""
+    (tmp_path / "run").mkdir()
+    line = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 60 & done; echo >$READY; wait"
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    carried = {"GRIDSCHED_ENGINE": _gone_owner(tmp_path), "READY": str(ready)}
+    with orphaned(line, carried) as wild:
+        ready.read_text(encoding="ascii")
+        pids = [pid for pid, each in read_processes().items() if each.parent == wild]
+        with watched([wild, *pids]) as pidfds:
+            said: list[str] = []
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(pidfds) + 5, hard))
+            try:
+                sweep(tmp_path, tmp_path / "run", said.append)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert len(pidfds) == 21
+            assert gone(pidfds, 0.0)
+    assert said[-1] == "and 13 more of that kind"
+
+
+def test_B10_what_an_orphan_starts_at_its_end_is_ended_too(tmp_path: Path) -> None:
+    """A wrapper that answers SIGTERM with another engine."""
+    (tmp_path / "run").mkdir()
+    mark = _gone_owner(tmp_path)
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    line = 'trap "setsid sleep 60 & exit" TERM; echo >$READY; while :; do sleep 0.01; done'
+    with orphaned(line, {"GRIDSCHED_ENGINE": mark, "READY": str(ready)}):
+        ready.read_text(encoding="ascii")
+        said: list[str] = []
+        sweep(tmp_path, tmp_path / "run", said.append)
+    assert [each for each in read_processes().values() if str(each.token) == mark] == []
+    assert len(said) > 1
+
+
+def test_P4_another_namespaces_proc_proves_nothing(tmp_path: Path) -> None:
+    """Its numbers are other processes' here: nobody is found, and so nobody is signalled."""
+    (tmp_path / "self").symlink_to("1")
+    rest = "1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0"
+    laid_out(tmp_path, 10, f"10 (engine) S 1 {rest}")
+    assert ProcessId.of(10, tmp_path) is None
+    assert not ProcessId(10, 77, "").alive(tmp_path)
+    (tmp_path / "self").unlink()
+    (tmp_path / "self").symlink_to(str(os.getpid()))
+    assert ProcessId.of(10, tmp_path) == ProcessId(10, 77, "")
+    assert ProcessId(10, 77, "").alive(tmp_path)
+
+
 @pytest.mark.slow
 def test_B10_what_outlives_server_and_guard_is_ended_at_the_next_start(tmp_path: Path) -> None:
     """Both are killed, as a service manager may. The kernel has ended the children; what they started is left."""
@@ -296,6 +356,25 @@ def test_who_else_is_there_is_named(tmp_path: Path) -> None:
         end = f"(process {foreign}) is of nobody that is known and uses the cards: it is left alone"
         assert others(tmp_path, {foreign: 0})[0].endswith(end)
         ours.kill()
+
+
+def test_what_one_owner_has_is_one_line(tmp_path: Path) -> None:
+    """With how many they are and what they hold together; of nobody's processes each has its own."""
+    proc = tmp_path / "proc"
+    rest = "3 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0"
+    (proc / "sys" / "kernel" / "random").mkdir(parents=True)
+    (proc / "sys" / "kernel" / "random" / "boot_id").write_text(BOOT, encoding="utf-8")
+    laid_out(proc, LIVE[0], f"{LIVE[0]} (gridsched) S 1 {rest.format(ticks=LIVE[1])}")
+    for pid, name in ((200, "sh"), (201, "llama-server"), (202, "llama-server")):
+        laid_out(proc, pid, f"{pid} ({name}) S 1 {rest.format(ticks=60)}", f"GRIDSCHED_ENGINE={token(LIVE)}".encode())
+    for pid in (300, 301):
+        laid_out(proc, pid, f"{pid} (llama-server) S 1 {rest.format(ticks=60)}")
+    assert others(tmp_path, {201: 1 << 30, 202: 2 << 30, 301: 5 << 30}, proc) == [
+        "llama-server (process 301) is of nobody that is known and holds 5.0 GiB of the cards: it is left alone",
+        "3 processes (llama-server, sh) are of the server of process 91 and hold 3.0 GiB of the cards:"
+        " they are left alone",
+        "llama-server (process 300) is of nobody that is known: it is left alone",
+    ]
 
 
 def test_an_empty_file_says_that_nothing_runs(tmp_path: Path) -> None:
