@@ -369,10 +369,10 @@ def test_what_one_owner_has_is_one_line(tmp_path: Path) -> None:
         laid_out(proc, pid, f"{pid} ({name}) S 1 {rest.format(ticks=60)}", f"GRIDSCHED_ENGINE={token(LIVE)}".encode())
     for pid in (300, 301):
         laid_out(proc, pid, f"{pid} (llama-server) S 1 {rest.format(ticks=60)}")
+    many = "they are left alone"
     assert others(tmp_path, {201: 1 << 30, 202: 2 << 30, 301: 5 << 30}, proc) == [
         "llama-server (process 301) is of nobody that is known and holds 5.0 GiB of the cards: it is left alone",
-        "3 processes (llama-server, sh) are of the server of process 91 and hold 3.0 GiB of the cards:"
-        " they are left alone",
+        "3 processes (llama-server, sh) are of the server of process 91 and hold 3.0 GiB of the cards: " + many,
         "llama-server (process 300) is of nobody that is known: it is left alone",
     ]
 
