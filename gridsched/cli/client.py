@@ -16,6 +16,10 @@ from gridsched.settings.paths import DataDirError, data_dir_path, owner_of
 DEFAULT_URL = "http://127.0.0.1:1234"
 
 
+ANSWER_SECONDS = 20.0
+"""What a command asks takes a server no second; a script must not wait for ever on one that hangs."""
+
+
 class NotOurs(Exception):
     """What answers is no gridsched; the sentence says how that is known."""
 
@@ -66,7 +70,7 @@ def connect(args: argparse.Namespace) -> httpx.Client:
 
 def fetch(client: httpx.Client, path: str, method: str = "GET") -> Mapping[str, Any]:
     """The JSON object at a path, or that is answered there. Raises httpx.HTTPError, Refused and NotOurs."""
-    answer = client.request(method, path)
+    answer = client.request(method, path, timeout=ANSWER_SECONDS)
     try:
         told = answer.json()
     except ValueError:
@@ -88,6 +92,8 @@ def explain(args: argparse.Namespace, error: httpx.HTTPError | NotOurs | Refused
             sentence = f"the server at {args.server} answers {answer.status_code} here; is it a gridsched?"
         case Refused():
             sentence = str(error)
+        case httpx.ReadTimeout():
+            sentence = f"the server at {args.server} does not answer within {ANSWER_SECONDS:g} s: it hangs"
         case NotOurs():
             sentence = f"what answers at {args.server} is no gridsched: {error}"
         case _:

@@ -5,6 +5,7 @@ Says of each step what was done, and what was not: a service that dies at log-ou
 
 import argparse
 import os
+import pwd
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,12 +78,14 @@ def _words(args: argparse.Namespace) -> Words:
 
 
 def _unit_folder(environ: Mapping[str, str]) -> Path:
-    """Where systemd looks for the units of this user. Raises StartError."""
-    told = environ.get("XDG_CONFIG_HOME", "")
+    """Where systemd looks for the units of this user: as it does, no path that is not whole is believed. Raises
+    StartError."""
+    told, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
     try:
-        return (Path(told) if told.startswith("/") else Path.home() / ".config") / "systemd" / "user"
-    except RuntimeError:
+        home = home if home.startswith("/") else pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
         raise StartError("this user has no home folder, and so no services of its own") from None
+    return (Path(told) if told.startswith("/") else Path(home) / ".config") / "systemd" / "user"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ ASK_SECONDS = 30.0
 START_SECONDS = 330.0
 """Longer than a unit may take to start, so that systemd's own word on it comes first."""
 
+LONGEST_SAID = 500
+"""Characters of what a program printed that a person is shown."""
+
 NOT_FOUND = 127
 TOO_LONG = 124
 
@@ -76,7 +79,7 @@ class Systemd:
             return Answer(TOO_LONG, f"{words[0]} does not answer within {within_seconds:.0f} s")
         except OSError as error:
             return Answer(NOT_FOUND, f"{words[0]} cannot be run: {error.strerror}")
-        return Answer(done.returncode, " ".join(done.stdout.split()))
+        return Answer(done.returncode, " ".join(done.stdout.split())[:LONGEST_SAID])
 
 
 def user_name() -> str:

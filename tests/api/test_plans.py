@@ -130,36 +130,39 @@ async def test_H5_what_cannot_be_planned_is_said(autojump_clock: MockClock) -> N
         assert answer.status == 405
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, port: int, *words: str) -> int:
     """`gridsched plan` where no server answers."""
     monkeypatch.delenv("GRIDSCHED_URL", raising=False)
-    monkeypatch.setattr("gridsched.cli.client.DEFAULT_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr("gridsched.cli.client.DEFAULT_URL", f"http://127.0.0.1:{port}")
     return program.main(["plan", "--data-dir", str(folder), *words])
 
 
 def test_without_a_server_it_is_planned_for_one_that_had_just_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused_port: int
 ) -> None:
     """Which is said; 0 where it loads, 1 where it does not, 2 where there is no such model."""
-    assert run(monkeypatch, tmp_path, "sim-chat-12b", "--sim") == 0
+    assert run(monkeypatch, tmp_path, refused_port, "sim-chat-12b", "--sim") == 0
     shown = capsys.readouterr().out
     assert shown.startswith("loads    sim-chat-12b would be loaded at once\n")
-    assert "no server answers at http://127.0.0.1:1: this is what one would do that had just been started here" in shown
-    assert run(monkeypatch, tmp_path, "sim-chat-12b", "--sim", "--json", "--ctx", "999999") == 1
+    nobody = f"no server answers at http://127.0.0.1:{refused_port}"
+    assert f"{nobody}: this is what one would do that had just been started here" in shown
+    assert run(monkeypatch, tmp_path, refused_port, "sim-chat-12b", "--sim", "--json", "--ctx", "999999") == 1
     answer = json.loads(capsys.readouterr().out)
     assert (answer["loads"], answer["server"]) == (False, None)
-    assert run(monkeypatch, tmp_path, "sim-chat-12", "--sim") == 2
+    assert run(monkeypatch, tmp_path, refused_port, "sim-chat-12", "--sim") == 2
     said = capsys.readouterr().err
     assert "Did you mean" in said
-    assert "no server answers at http://127.0.0.1:1: this was about one that would be started here" in said
-    assert run(monkeypatch, tmp_path, "sim-chat-12b", "--sim", "--ctx", "0") == 2
+    assert f"{nobody}: this was about one that would be started here" in said
+    assert run(monkeypatch, tmp_path, refused_port, "sim-chat-12b", "--sim", "--ctx", "0") == 2
     assert "ctx: '0' is not a number of tokens" in capsys.readouterr().err
 
 
-def test_a_server_that_was_named_and_does_not_answer_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_was_named_and_does_not_answer_is_said(
+    capsys: pytest.CaptureFixture[str], refused_port: int
+) -> None:
     """Nobody wants another machine's plan."""
-    assert program.main(["plan", "--server", "http://127.0.0.1:1", "m"]) == 1
-    assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
+    assert program.main(["plan", "--server", f"http://127.0.0.1:{refused_port}", "m"]) == 1
+    assert f"no server answers at http://127.0.0.1:{refused_port}" in capsys.readouterr().err
 
 
 async def test_E24_a_plan_notes_that_host_memory_is_scarce_now(autojump_clock: MockClock, tmp_path: Path) -> None:

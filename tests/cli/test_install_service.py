@@ -1,6 +1,7 @@
 """`gridsched install-service` with a service manager that the test plays: two small programs on PATH."""
 
 import os
+import pwd
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -198,6 +199,15 @@ def test_a_running_service_is_not_ended_for_a_new_unit(house: House) -> None:
     for name in UNITS:
         assert f"{name} is enabled and runs; with its old unit until: systemctl --user restart {name}\n" in said
     assert not [line for line in house.asked() if "restart" in line]
+
+
+@pytest.mark.parametrize("home", ["", "relative"])
+def test_a_home_that_is_no_whole_path_is_not_believed(house: House, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    """As systemd does not: the unit would lie where it never looks."""
+    monkeypatch.setenv("HOME", home)
+    code, said = house.run("--dry-run", "--data-dir", str(house.folder))
+    assert code == 0
+    assert f"# {pwd.getpwuid(os.getuid()).pw_dir}/.config/systemd/user/{GATEWAY}\n" in said
 
 
 def test_a_dry_run_changes_nothing(house: House) -> None:

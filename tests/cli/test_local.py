@@ -1,6 +1,7 @@
 """`gridsched restart` and `drain` find the server and its token by the data directory, and tell nobody else (H6)."""
 
 import argparse
+import socket
 from pathlib import Path
 
 import pytest
@@ -62,14 +63,28 @@ def test_H6_the_token_is_sent_to_its_own_server_only(served: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("command", ["restart", "drain"])
-def test_a_server_that_is_not_there_is_said(served: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_a_server_that_is_not_there_is_said(
+    served: Path, capsys: pytest.CaptureFixture[str], refused_port: int, command: str
+) -> None:
     """Exit 1 and one sentence: nobody owns the directory, its token is gone, or its owner does not answer."""
     assert main([command]) == 1
     assert f"no server runs on the data directory {served}" in capsys.readouterr().err
     with DataDir.own(served) as data_dir:
-        data_dir.say_port(1)
+        data_dir.say_port(refused_port)
         assert main([command]) == 1
-        assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
+        assert f"no server answers at http://127.0.0.1:{refused_port}" in capsys.readouterr().err
         (served / "admin.token").unlink()
         assert main([command]) == 1
         assert f"there is no {served / 'admin.token'} that this user" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["restart", "drain"])
+def test_a_server_that_hangs_is_not_waited_for(
+    served: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """It takes the connection, as the kernel does for it, and says nothing."""
+    monkeypatch.setattr("gridsched.cli.client.ANSWER_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as hangs, DataDir.own(served) as data_dir:
+        data_dir.say_port(hangs.getsockname()[1])
+        assert main([command]) == 1
+    assert "does not answer within 0.05 s" in capsys.readouterr().err
