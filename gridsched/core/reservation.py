@@ -4,7 +4,7 @@ Owns the figures of one reservation and the judgement of one reading. Must never
 free: sums are the ledger's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from gridsched.core.model import DeviceSpec
@@ -29,7 +29,7 @@ small model. A guess."""
 @dataclass(slots=True)
 class Reservation:
     """What one instance holds on one device. `bytes` is the estimate until it was measured (L2), `first_bytes` the
-    first measurement.
+    first measurement; `planned_bytes` is what it was estimated, or known, to take before it was there.
 
     `read_bytes` is the last reading, None where it could not be read; `grown`, that it is no driver's figure but what
     the device's use grew by, and `by_difference`, that `bytes` was measured so (D2). `held_bytes` is the same where it
@@ -48,6 +48,10 @@ class Reservation:
     read_bytes: int | None = None
     grown: bool = False
     by_difference: bool = False
+    planned_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.planned_bytes = max(self.estimate_bytes, self.bytes)
 
     @property
     def overgrown(self) -> bool:
@@ -74,9 +78,9 @@ class Reservation:
 
     def is_charged(self, held_bytes: int) -> bool:
         """Whether what it holds now is to be set aside for it whatever was measured. What the device's use grew by
-        beyond the estimate may be somebody else's for a while: it is followed up and down."""
+        beyond what was planned may be somebody else's for a while: it is followed up and down."""
         told = self.measured and not self.by_difference
-        if self.grown and not told and max(held_bytes, self.bytes) > self.estimate_bytes:
+        if self.grown and not told and max(held_bytes, self.bytes) > self.planned_bytes:
             return held_bytes != self.bytes
         return not self.measured and self._has_grown(held_bytes)
 

@@ -100,6 +100,22 @@ def test_D2_a_burst_of_another_program_while_a_model_came_is_not_learnt_as_its_n
     assert world.granted_at(job) == world.now
 
 
+def test_D2_a_need_that_a_driver_has_told_is_not_lowered_by_what_the_use_grew_by() -> None:
+    """The next process of a launch that was seen to take more than its estimate is of a driver that does not tell any
+    more: its reservation stands."""
+    world = World((model("m", option(9)),))
+    world.warm("m")
+    world.read(10.0, {"m": 10.0})
+    world.unload("m")
+    world.advance(12.0)
+    for _ in range(3):
+        world.read(0.0, {})
+    world.warm("m")
+    for held in (9.5, 12.0, 9.5):
+        world.read(held, {"m": held}, by_difference=["m"])
+        assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == max(10.0, held) * GB
+
+
 @pytest.mark.parametrize("held", [0.0, 0.2, 4.9])
 def test_B16_D14_a_figure_under_a_quarter_never_replaces_the_estimate(held: float) -> None:
     """An engine that went on without its card, or memory that the driver does not count: 20 stay reserved, are told of
