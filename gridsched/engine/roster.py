@@ -112,7 +112,7 @@ def read_roster(run_dir: Path) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """What the server before this one has noted, and a sentence for each thing in the file that makes no sense."""
     path = run_dir / NAME
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             text = file.read(LONGEST_BYTES + 1)
         if len(text) > LONGEST_BYTES:
             return (), (f"{path} is longer than any of ours ({LONGEST_BYTES} bytes) and is not believed",)
@@ -135,6 +135,11 @@ def read_roster(run_dir: Path) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
             nonsense += 1
     told = (f"{path}: {nonsense} of {len(children)} entries make no sense and are dropped",) if nonsense else ()
     return tuple(entries), told
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe in the file's place would have its reader wait for a writer, and the start with it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _numbers(facts: Mapping[str, object]) -> tuple[int, int]:

@@ -190,6 +190,9 @@ def test_a_file_that_is_no_file_is_told(tmp_path: Path) -> None:
     assert read_roster(tmp_path) == ((), ())
     (tmp_path / "children.json").mkdir()
     assert "cannot be read (Is a directory)" in read_roster(tmp_path)[1][0]
+    (tmp_path / "children.json").rmdir()
+    os.mkfifo(tmp_path / "children.json")
+    assert "is damaged" in read_roster(tmp_path)[1][0], "and nobody waits for what is written into a pipe"
 
 
 def test_what_runs_is_noted_and_struck_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,6 +241,7 @@ def test_B10_B11_orphans_are_ended_and_nobody_else(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "gridsched-0123456789abcdef.sock").touch()
+    (run / "gridsched-folder.sock").mkdir()
     (run / "notes.txt").touch()
     former = subprocess.Popen(["/bin/true"])
     former_id = ProcessId.of_child(former.pid)
@@ -265,7 +269,7 @@ def test_B10_B11_orphans_are_ended_and_nobody_else(tmp_path: Path) -> None:
         assert [sentence.partition(" (")[2] for sentence in said[1:]] == [
             f"process {pid}) {left}" for pid in sorted((standing, noted))
         ]
-        assert sorted(path.name for path in run.iterdir()) == ["children.json", "notes.txt"]
+        assert sorted(path.name for path in run.iterdir()) == ["children.json", "gridsched-folder.sock", "notes.txt"]
         assert read_roster(run) == ((), ())
 
 
