@@ -15,7 +15,7 @@ import pytest
 from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import digest
 from gridsched.watchdog.places import Places
-from gridsched.watchdog.processes import identify
+from gridsched.watchdog.processes import identify, state_of
 from gridsched.watchdog.units import Units
 from gridsched.watchdog.watch import State, Verdict
 from tests.watchdog.conftest import NO_PATIENCE_SECONDS, QUICK, Bench, gateway_command, until
@@ -23,6 +23,14 @@ from tests.watchdog.conftest import NO_PATIENCE_SECONDS, QUICK, Bench, gateway_c
 pytestmark = pytest.mark.slow
 
 Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until it stands."""
+    os.kill(pid, signal.SIGSTOP)
+    process = identify(pid)
+    assert process is not None
+    until(lambda: state_of(process) == "T")
 
 
 def test_a_gateway_is_started_and_its_end_of_its_own_will_is_ours(bench: Bench) -> None:
@@ -123,8 +131,8 @@ def test_a_gateway_that_stands_is_noticed_and_restarted(bench: Bench) -> None:
     bench.configure("")
     bench.turn_until(bench.serves)
     before = bench.pid()
-    os.kill(before, signal.SIGSTOP)
-    bench.turn_until(lambda: bench.has_said("IS WEDGED"))
+    stop(before)
+    bench.stands_until(lambda: bench.has_said("IS WEDGED"))
     assert bench.has_said("stopped by a signal")
     bench.turn_until(bench.serves)
     assert bench.pid() != before
@@ -135,23 +143,24 @@ def test_a_gateway_that_stands_and_ignores_sigterm_is_killed(bench: Bench) -> No
     bench.configure("stubborn")
     bench.turn_until(bench.serves)
     before = bench.pid()
-    os.kill(before, signal.SIGSTOP)
+    stop(before)
     bench.configure("")
+    bench.stands_until(lambda: bench.has_said("IS WEDGED"))
     bench.turn_until(lambda: bench.serves() and bench.pid() != before)
-    assert bench.has_said("IS WEDGED")
+    assert identify(before) is None
 
 
-def test_a_gateway_whose_front_stands_is_said_to_and_restarted(places: Places) -> None:
+def test_a_gateway_whose_front_stands_is_said_to_and_restarted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It beats and does not answer."""
-    bench = Bench(places, limits=replace(QUICK, wedged_seconds=0.3))
-    bench.watch.look()
+    monkeypatch.setattr("gridsched.watchdog.watch.ANSWER_SECONDS", 0.05)
     bench.configure("deaf")
-    bench.turn_until(lambda: bench.watch.last().half == "front")
-    assert "though its scheduler beats" in bench.watch.last().sentence
+    bench.turn_until(lambda: "does not answer just now" in bench.watch.last().sentence)
+    monkeypatch.setattr("gridsched.watchdog.watch._age", lambda *_: 0.1)  # an hour passes, and it beats all the time
     bench.configure("")
+    bench.stands_until(lambda: bench.has_said("IS WEDGED"))
+    assert bench.has_said("though its scheduler beats")
+    monkeypatch.undo()
     bench.turn_until(bench.serves)
-    assert bench.has_said("IS WEDGED")
-    bench.close()
 
 
 def test_a_gateway_that_always_stands_is_not_restarted_for_ever(places: Places) -> None:
@@ -160,11 +169,10 @@ def test_a_gateway_that_always_stands_is_not_restarted_for_ever(places: Places) 
     bench.configure("")
     for _ in range(2):
         bench.turn_until(bench.serves)
-        os.kill(bench.pid(), signal.SIGSTOP)
-        bench.turn_until(lambda: bench.watch.last().state is State.WEDGED)
-        if not bench.has_said("IS WEDGED"):
-            bench.turn_until(lambda: bench.has_said("IS WEDGED"))
-    bench.turn_until(lambda: bench.has_said("not restarted again"))
+        stop(bench.pid())
+        bench.stands_until(
+            lambda: bench.has_said("not restarted again" if bench.has_said("IS WEDGED") else "IS WEDGED")
+        )
     assert sum("IS WEDGED" in sentence for sentence in bench.said) == 1
     bench.close()
 
@@ -208,6 +216,18 @@ def test_a_restart_that_two_ask_for_at_once_is_one(bench: Bench) -> None:
     assert outcomes[0]["gateway"]["pid"] == bench.pid() != before
 
 
+def test_a_watchdog_that_is_told_to_end_drains_its_gateway_first(bench: Bench) -> None:
+    """One signal to the watchdog is one to the gateway: both end well, and nothing is left."""
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    bench.keeper.stop()
+    assert bench.keeper.run() == 0
+    assert identify(before) is None
+    assert bench.has_said("told to stop: the gateway drains")
+    assert bench.has_said("ended well")
+
+
 def test_a_second_signal_ends_a_restart_that_drains(places: Places) -> None:
     """Ctrl-C twice while the gateway takes its time: it is killed, and the watchdog ends."""
     bench = Bench(places, limits=replace(QUICK, kill_seconds=NO_PATIENCE_SECONDS))
@@ -243,7 +263,7 @@ def test_without_run_nothing_is_started_and_a_restart_keeps_how_it_was_started(p
         bench.keeper.turn()
     assert bench.said == []
     theirs = stranger("")
-    os.kill(theirs.pid, signal.SIGSTOP)
+    stop(theirs.pid)
     outcome = ask_in_threads(bench, 1)[0]
     assert outcome["restarted"] is True
     assert theirs.wait(5) == 0, "it was continued and heard SIGTERM"
@@ -305,12 +325,15 @@ def test_the_unit_of_another_data_directory_is_left_alone(
 
 def test_a_gateway_that_hangs_before_it_owns_anything_is_killed(places: Places) -> None:
     """An import from a folder on a dead server: no lock, no heartbeat, no port, and no end."""
-    bench = Bench(places, limits=replace(QUICK, start_seconds=1.5))
+    bench = Bench(places)
     bench.configure("hang")
+    bench.keeper.turn()
+    assert bench.keeper._child is not None
+    bench.keeper._child.began -= 1000.0
     bench.turn_until(lambda: bench.has_said("has not taken its data directory"))
+    bench.turn_until(lambda: bench.has_said("killed by SIGKILL"))
     bench.configure("")
     bench.turn_until(bench.serves)
-    assert bench.has_said("killed by SIGKILL")
     child = bench.keeper._child
     assert child is not None
     child.began -= 1000.0

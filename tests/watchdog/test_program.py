@@ -113,54 +113,53 @@ def wait_end(pid: int, seconds: float = LONG_SECONDS) -> None:
     assert ended, f"process {pid} is still there"
 
 
-def test_a_stopped_gateway_is_noticed_and_replaced_and_goes_when_its_watchdog_does(tmp_path: Path) -> None:
-    """SIGSTOP on a real gateway: wedged, ended, started again. A watchdog that is killed takes it along."""
-    with dog(tmp_path, "--port", "0", "--run", "--wedged-after", "2", "--", "--sim", "--port", "0") as made:
-        until(made.serves, LONG_SECONDS)
+def test_a_real_gateway_is_checked_replaced_restarted_rolled_back_and_goes_with_its_watchdog(tmp_path: Path) -> None:
+    """One watchdog through a bad night: no configuration, a wrong one, SIGSTOP, one broken by hand, kill -9."""
+    config = tmp_path / "gridsched.yaml"
+    words = ("--port", "0", "--run", "--wedged-after", "2", "--config", str(config), "--", "--sim", "--port", "0")
+    with dog(tmp_path, *words) as made:
+        until(lambda: "exit code 2" in made.text())
+        assert made.call("health")["watchdog"]["waits"], "there is no such file: it waits for one"
+        good = checked_and_good(made, config)
         first = made.pid()
-        until(lambda: made.call("health")["gateway"]["answering"], LONG_SECONDS)
-        health = made.call("health")
-        assert health["gateway"]["state"] == "serving"
-        assert health["gateway"]["health"]["can_serve"] is True
-        assert health["gateway"]["pid"] == first
+        health = made.call("health")["gateway"]
+        assert (health["state"], health["health"]["can_serve"], health["pid"]) == ("serving", True, first)
+
         os.kill(first, signal.SIGSTOP)
-        until(lambda: made.pid() not in (0, first) and made.serves(), LONG_SECONDS)
+        until(lambda: made.pid() not in (0, first) and made.serves())
         assert "IS WEDGED" in made.text()
         assert "stopped by a signal" in made.text()
-        second = made.pid()
-        restarted = made.call("restart_server", drain_seconds=5)
-        assert restarted["restarted"] is True
-        assert restarted["ended"] == [{"pid": second, "still_alive": False, "how": "exit code 0"}]
-        third = restarted["gateway"]["pid"]
-        assert "listening" in "".join(made.call("tail_logs", model="gateway")["lines"])
-        made.process.kill()
-        wait_end(third)
 
-
-def test_a_configuration_that_does_not_start_is_rolled_back_and_sigterm_ends_both(tmp_path: Path) -> None:
-    """A checked one that has served is good; a broken one by hand does not keep the gateway down. One signal to the
-    watchdog is one to the gateway: both end with 0, and nothing is left."""
-    config = tmp_path / "gridsched.yaml"
-    with dog(tmp_path, "--port", "0", "--run", "--config", str(config), "--", "--sim", "--port", "0") as made:
-        until(lambda: "exit code 2" in made.text(), LONG_SECONDS)
-        assert made.call("health")["watchdog"]["waits"], "there is no such file: it waits for one"
-        good = "# ours\nlibrary: {dirs: []}\n"
-        assert "nothing wrong" in made.call("set_config", text=good)["checked"]
-        until(lambda: made.serves() and "is kept as the last good one" in made.text(), LONG_SECONDS)
         config.write_text("library: {dris: []}\n", encoding="utf-8")
-        before = made.pid()
-        os.kill(before, signal.SIGKILL)
-        until(lambda: made.serves() and made.pid() != before, LONG_SECONDS)
-        assert "ROLLED BACK" in made.text()
-        assert "library.dris: unknown key" in made.text()
+        restarted = made.call("restart_server", drain_seconds=5)
+        assert [(each["still_alive"], each["how"]) for each in restarted["ended"]] == [(False, "exit code 0")]
+        assert (restarted["restarted"], restarted["why"]) == (False, "it has ended: exit code 2")
+        assert "library.dris: unknown key" in restarted["last_words"]
+        until(lambda: "ROLLED BACK" in made.text())
+        until(made.serves)
+        assert "listening" in "".join(made.call("tail_logs", model="gateway")["lines"])
         assert config.read_text(encoding="utf-8") == good
-        gateway = made.pid()
-        mode = stat.S_IMODE(made.places.token.stat().st_mode)
-        assert mode == 0o600
-        made.process.terminate()
-        assert made.process.wait(LONG_SECONDS) == 0
-        assert identify(gateway) is None
+        assert stat.S_IMODE(made.places.token.stat().st_mode) == 0o600
+        last = made.pid()
+        made.process.kill()
+        wait_end(last)
         assert "Traceback" not in made.text()
+
+
+def checked_and_good(made: Dog, config: Path) -> str:
+    """What the gateway's own check says is what the caller reads, with the file's own name. What passes is written as
+    it is, comments too, and is good once it has served. The text."""
+    refused = made.call("set_config", text="server:\n  prot: 2\n")["refused"]
+    assert re.search(r"gridsched\.yaml:2:3: .*prot", refused), refused
+    assert "to-check" not in refused
+    assert not config.exists()
+    good = "# ours\nlibrary: {dirs: []}   # by hand\n"
+    assert made.call("set_config", text=good)["checked"] == "gridsched check finds nothing wrong with it"
+    assert config.read_text(encoding="utf-8") == good
+    assert [each.name for each in config.parent.iterdir() if "to-check" in each.name] == []
+    until(lambda: made.serves() and "is kept as the last good one" in made.text())
+    until(lambda: made.call("health")["gateway"]["answering"])
+    return good
 
 
 def test_where_every_library_is_broken_the_watchdog_still_says_so(tmp_path: Path) -> None:
@@ -174,6 +173,8 @@ def test_where_every_library_is_broken_the_watchdog_still_says_so(tmp_path: Path
         assert health["gateway"]["state"] == "not_running"
         assert "ImportError: half an upgrade" in health["watchdog"]["last_exit"]["last_words"]
         assert made.process.poll() is None
+        made.process.terminate()
+        assert made.process.wait(LONG_SECONDS) == 0
 
 
 def test_a_second_watchdog_and_a_taken_port_end_with_their_codes(tmp_path: Path) -> None:
