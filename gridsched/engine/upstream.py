@@ -25,6 +25,11 @@ READ_BYTES = 64 * 1024
 MAX_SLOTS_ANSWER_BYTES = 8 * 1024 * 1024
 SLOTS_TIMEOUT_SECONDS = 5.0
 BACKLOG_RETRY_SECONDS = 0.005
+QUIET_SECONDS = 5.0
+"""How long an engine is silent before it is knocked at, and between two knocks. Silence alone means nothing: an answer
+that is not streamed is silent until it is whole."""
+
+KNOCK_SECONDS = 1.0
 
 # Hop-by-hop (RFC 9110, section 7.6.1), and what the front says itself. The engine's open CORS policy is dropped too.
 _DROPPED_HEADERS = frozenset(
@@ -49,10 +54,11 @@ Endpoint = Callable[[InstanceId], Address | None]
 class SocketAnswer:
     """An engine's answer on its own connection. Implements `ports.EngineAnswer`."""
 
-    def __init__(self, connection: socket.socket, reader: ResponseReader, first: bytes) -> None:
+    def __init__(self, connection: socket.socket, address: Address, reader: ResponseReader, first: bytes) -> None:
         if reader.head is None:
             raise ValueError("an answer begins with its head")
         self._connection = connection
+        self._address = address
         self._reader = reader
         self._first = first
         self._status = reader.head.status
@@ -84,7 +90,7 @@ class SocketAnswer:
         await trio.lowlevel.checkpoint()
         payload, self._first = self._first, b""
         while not payload and not self._reader.done:
-            payload = await _read(self._connection, self._reader)
+            payload = await _read(self._connection, self._address, self._reader)
         return payload
 
 
@@ -136,8 +142,8 @@ async def open_answer(
         reader = ResponseReader(method)
         payload = b""
         while reader.head is None:
-            payload = await _read(connection, reader)
-        yield SocketAnswer(connection, reader, payload)
+            payload = await _read(connection, address, reader)
+        yield SocketAnswer(connection, address, reader, payload)
     finally:
         connection.close()
 
@@ -236,14 +242,42 @@ def _send_some(connection: socket.socket, data: memoryview) -> memoryview:
     return data
 
 
-async def _read(connection: socket.socket, reader: ResponseReader) -> bytes:
+async def _heard(connection: socket.socket, address: Address) -> None:
+    """Wait until there is something to read. An engine that is silent is knocked at: one that somebody else has told to
+    end listens no more, and may wait for ever for answers that nothing works on. Raises UpstreamFailure."""
+    while True:
+        with trio.move_on_after(QUIET_SECONDS):
+            await trio.lowlevel.wait_readable(connection)
+            return
+        if await _listens_no_more(address):
+            raise UpstreamFailure(UpstreamFailureKind.BROKEN, "the engine listens no more, and is silent")
+
+
+async def _listens_no_more(address: Address) -> bool:
+    """Whether a connection is refused: neither taken, nor kept waiting, nor without an address to go to."""
+    port = isinstance(address, Port)
+    target = (LOOPBACK, address.number) if isinstance(address, Port) else str(address)
+    try:
+        with socket.socket(socket.AF_INET if port else socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+            knock.setblocking(False)
+            number = knock.connect_ex(target)
+            if number == errno.EINPROGRESS:
+                with trio.move_on_after(KNOCK_SECONDS):
+                    await trio.lowlevel.wait_writable(knock)
+                number = knock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    except OSError:
+        return False
+    return number == errno.ECONNREFUSED
+
+
+async def _read(connection: socket.socket, address: Address, reader: ResponseReader) -> bytes:
     """Wait for bytes and return the payload in them, which may be none. Raises UpstreamFailure."""
     while True:
         try:
             data = connection.recv(READ_BYTES)
             break
         except BlockingIOError:
-            await trio.lowlevel.wait_readable(connection)
+            await _heard(connection, address)
         except OSError as error:
             message = f"the engine broke the connection off ({error.strerror})"
             raise UpstreamFailure(UpstreamFailureKind.BROKEN, message) from error

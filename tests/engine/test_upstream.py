@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from gridsched.engine.upstream import SocketUpstream, open_answer, read_all
+from gridsched.engine.address import Address, Port
+from gridsched.engine.upstream import KNOCK_SECONDS, QUIET_SECONDS, SocketUpstream, open_answer, read_all
 from gridsched.ports import EngineAnswer, UpstreamFailure, UpstreamFailureKind
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, descriptors
 
@@ -339,3 +340,47 @@ async def test_K3_hundreds_of_cancelled_requests_leave_nothing_open(bench: Bench
         async with bench.upstream.request(ONE, "POST", CHAT, JSON, b"{}") as answer:
             assert await whole(answer) == b"ab"
         assert descriptors() == before
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\no"])
+@pytest.mark.parametrize("at_port", [False, True])
+async def test_S9_an_engine_that_listens_no_more_and_is_silent_has_broken_off(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, head: bytes, *, at_port: bool
+) -> None:
+    """As the real one is that somebody else has told to end: it waits for ever for what nothing works on."""
+    path = tmp_path / "p.sock"
+    with trio.socket.socket(socket.AF_INET if at_port else socket.AF_UNIX) as listener:
+        await listener.bind(("127.0.0.1", 0) if at_port else str(path))
+        listener.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broken_off, Port(listener.getsockname()[1]) if at_port else path)
+            taken, _ = await listener.accept()
+            await taken.send(head)
+            await trio.sleep(60.0)  # it listens, and may say something yet
+            assert nursery.child_tasks
+            listener.close()
+            limit = autojump_clock.current_time() + QUIET_SECONDS + KNOCK_SECONDS
+        assert autojump_clock.current_time() <= limit
+        taken.close()
+
+
+async def broken_off(address: Address) -> None:
+    """A request that its engine breaks off."""
+    with pytest.raises(UpstreamFailure) as caught:
+        async with open_answer(address, "POST", "/x", JSON, b"{}") as answer:
+            await whole(answer)
+    assert caught.value.kind is UpstreamFailureKind.BROKEN
+
+
+async def test_an_engine_whose_address_was_tidied_away_is_waited_for(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It works on; nobody can knock there, which says nothing."""
+    with trio.move_on_after(60.0) as patience:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broken_off, peer.path)
+            async with await peer.accept():
+                peer.path.unlink()
+                await trio.sleep_forever()
+    assert patience.cancelled_caught
+    assert autojump_clock.current_time() >= 60.0
