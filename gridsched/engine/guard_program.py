@@ -20,6 +20,7 @@ from pathlib import Path
 LONGEST_SECONDS = 1.0
 BETWEEN_SECONDS = 0.01
 READ_BYTES = 65536
+TOKEN_FIELDS, OWNER = 4, 2
 GROUP, START_TICKS = 2, 19  # places in /proc/PID/stat, counted from the state
 
 
@@ -47,16 +48,18 @@ def stat_of(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def carries(pid: int, mark: bytes) -> bool:
-    """Whether a process has the server's token in its environment; another user's cannot be read."""
+def carries(pid: int, owner: bytes) -> bool:
+    """Whether a process has the server's token in its environment, `1:DIRECTORY:OWNER:SPAWN`; another user's cannot be
+    read. A directory may have another server's numbers, so only the owner's place is looked at."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return any(word.startswith(b"GRIDSCHED_ENGINE=") and mark in word for word in words)
+    token = next((word for word in words if word.startswith(b"GRIDSCHED_ENGINE=")), b"").split(b":")
+    return len(token) == TOKEN_FIELDS and token[OWNER] == owner
 
 
-def left_behind(known: dict[int, int], mark: bytes) -> Iterator[tuple[int, list[str]]]:
+def left_behind(known: dict[int, int], owner: bytes) -> Iterator[tuple[int, list[str]]]:
     """The living processes that the server has left, with what tells each from a later one of its number."""
     groups = {pid for pid, ticks in known.items() if stat_of(pid)[START_TICKS : START_TICKS + 1] == [str(ticks)]}
     for folder in Path("/proc").glob("[1-9]*"):
@@ -64,7 +67,7 @@ def left_behind(known: dict[int, int], mark: bytes) -> Iterator[tuple[int, list[
         fields = stat_of(pid)
         if not fields or fields[0] in "ZX" or pid == os.getpid():
             continue
-        if int(fields[GROUP]) in groups or carries(pid, mark):
+        if int(fields[GROUP]) in groups or carries(pid, owner):
             yield pid, fields
 
 
@@ -91,7 +94,7 @@ def main(owner: str) -> None:
         return  # /proc of another namespace of processes: its numbers are others' here
     until = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < until:
-        left = list(left_behind(known, f":{owner}:".encode()))
+        left = list(left_behind(known, owner.encode()))
         if not left:
             break
         for pid, fields in left:

@@ -176,7 +176,14 @@ def test_B11_a_number_that_belongs_to_another_process_now_harms_nobody() -> None
 
 
 @pytest.mark.parametrize(
-    ("token", "killed"), [("1:5-5:77-88:s", True), ("1:5-5:77-89:s", False), ("1:5-5:177-88:s", False), ("", False)]
+    ("token", "killed"),
+    [
+        ("1:5-5:77-88:s", True),
+        ("1:5-5:77-89:s", False),
+        ("1:5-5:177-88:s", False),
+        ("1:77-88:5-5:s", False),  # a data directory whose device and inode are our number and start
+        ("", False),
+    ],
 )
 def test_P2_only_what_carries_this_servers_token_is_ended(token: str, killed: bool) -> None:
     """Another server's engines carry another owner; most processes carry nothing."""
