@@ -280,6 +280,7 @@ class Ledger:
         for instance_id, item in book.reservations.items():
             item.read_bytes = held_bytes = held.get(instance_id)
             item.grown = instance_id in event.by_difference
+            item.seen = True
             if held_bytes is not None and not item.may_hold(held_bytes, book.spec, now):
                 held_bytes = None
             item.held_bytes = held_bytes

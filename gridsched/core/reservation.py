@@ -34,6 +34,7 @@ class Reservation:
     `read_bytes` is the last reading, None where it could not be read; `grown`, that it is no driver's figure but what
     the device's use grew by, and `by_difference`, that `bytes` was measured so (D2). `held_bytes` is the same where it
     is believed; `settled_at` is when its launch was over. `doubted`: that a reading was no measurement has been told.
+    `seen`: the device was read since it began.
     """
 
     estimate_bytes: int
@@ -48,6 +49,7 @@ class Reservation:
     read_bytes: int | None = None
     grown: bool = False
     by_difference: bool = False
+    seen: bool = False
     planned_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Reservation:
     @property
     def ours_bytes(self) -> int:
         """What of a device's used bytes is this instance's: the reading; what it reserved where it could not be read,
-        or is gone without its memory being back."""
+        or is gone without its memory being back; nothing where they were read before it began."""
         if self.held_bytes is not None:
             return self.held_bytes
-        return self.bytes
+        return self.bytes if self.seen else 0

@@ -227,3 +227,22 @@ def test_D6_each_change_is_one_line_of_the_log() -> None:
         ("gpu0", {"answers": True, "lost_s": 5.0}),
         ("gpu1", {"answers": False, "why": "GPU is lost"}),
     ]
+
+
+def test_D6_L3_a_load_that_began_after_the_last_reading_is_no_part_of_what_was_read() -> None:
+    """The card is back with 8 of others' in use, and a load of 4 begins; only then the memory of the process that died
+    with the card is told to be back. Others hold 8 still, not 4: else another load begins in room that there is not."""
+    world = World((model("a", option(6)), model("b", option(4)), model("c", option(5))), lag_seconds=None)
+    world.warm("a")
+    instance = world.instance("a")
+    world.lose()
+    world.dies(instance, CRASH)
+    world.advance(20.0)
+    world.find()
+    world.read(8.0, {})
+    world.submit("b")
+    assert world.state("b") == "starting"
+    world.tell(MemoryReleased(instance))
+    assert world.scheduler.snapshot(world.now).devices[0].external_bytes == 8 * GB
+    world.submit("c", BACKGROUND)
+    assert world.loads("c") == []
