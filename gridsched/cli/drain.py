@@ -17,4 +17,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _sentence(in_flight: int) -> str:
-    return f"the server takes no new request{local.until_done(in_flight)}; it serves again after: gridsched restart"
+    rest = (
+        f", and finishes {'the one that runs' if in_flight == 1 else f'the {in_flight} that run'}" if in_flight else ""
+    )
+    return f"the server takes no new request{rest}; it serves again after: gridsched restart"

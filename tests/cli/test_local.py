@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gridsched.cli import local
+from gridsched.cli import drain, local
 from gridsched.cli.main import main
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.paths import DataDir, Holder, owner_of
@@ -88,3 +88,11 @@ def test_a_server_that_hangs_is_not_waited_for(
         data_dir.say_port(hangs.getsockname()[1])
         assert main([command]) == 1
     assert "does not answer within 0.05 s" in capsys.readouterr().err
+
+
+def test_a_drain_says_that_nobody_new_is_taken_from_now_on() -> None:
+    """Not only once those that run have ended."""
+    again = "; it serves again after: gridsched restart"
+    assert drain._sentence(0) == f"the server takes no new request{again}"
+    assert drain._sentence(1) == f"the server takes no new request, and finishes the one that runs{again}"
+    assert drain._sentence(3) == f"the server takes no new request, and finishes the 3 that run{again}"
