@@ -3,6 +3,7 @@
 0 told to stop, or the gateway ended as it was told · 1 failed · 2 the command line · 3 port taken · 4 another watchdog
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -225,10 +226,12 @@ class only_one:  # noqa: N801 - used as a function
         try:
             try:
                 self._descriptor = os.open(self._path, flags | os.O_RDWR, 0o600)
-            except PermissionError:  # a lock that can only be read is one all the same
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EROFS):
+                    raise
+                self._descriptor = os.open(self._path, flags & ~os.O_CREAT)  # one that can only be read locks as well
         except OSError as error:
-            raise CannotWatch(f"{self._path} cannot be used: {error.strerror}; remove what is there", FAILED) from None
+            raise CannotWatch(f"{self._path} cannot be used as a lock: {error.strerror}", FAILED) from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

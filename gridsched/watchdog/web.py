@@ -32,6 +32,12 @@ REQUEST_SECONDS = 15.0
 
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
 
+_WHY_FULL = f'{{"error": {{"message": "{MOST_CONNECTIONS} clients are connected; try again soon", "code": 503}}}}'
+_FULL = (
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    f"Content-Length: {len(_WHY_FULL)}\r\n\r\n{_WHY_FULL}"
+).encode()
+
 
 class PortTaken(Exception):
     """Somebody else listens there; one sentence."""
@@ -72,7 +78,7 @@ class Server(ThreadingMixIn, HTTPServer):
             return
         try:
             request.settimeout(1.0)
-            request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            request.sendall(_FULL)
         except OSError:
             pass
         self.shutdown_request(request)

@@ -270,7 +270,7 @@ def test_a_lock_that_cannot_be_one_ends_with_a_sentence(tmp_path: Path, capsys: 
     lock.rmdir()
     lock.symlink_to(tmp_path)
     assert watch(tmp_path / "data", None, 0, runs=False, wedged_seconds=30.0, serve_words=(), environ={}) == 1
-    assert capsys.readouterr().err.count(f"{lock} cannot be used") == 2
+    assert capsys.readouterr().err.count(f"{lock} cannot be used as a lock") == 2
 
 
 def test_a_data_directory_that_cannot_be_ours_ends_with_a_sentence(

@@ -129,7 +129,9 @@ def test_no_more_clients_than_there_is_room_for(server: web.Server) -> None:
         socket.create_connection(("127.0.0.1", server.server_port), timeout=10) for _ in range(web.MOST_CONNECTIONS)
     ]
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as late:
-        assert late.recv(100).startswith(b"HTTP/1.1 503")
+        head, _, body = late.recv(1000).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503")
+        assert "try again" in json.loads(body)["error"]["message"]
     for each in held:
         each.close()
     for _ in range(100):
