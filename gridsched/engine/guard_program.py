@@ -49,10 +49,13 @@ def stat_of(pid: int) -> list[str]:
 
 
 def carries(pid: int, owner: bytes) -> bool:
-    """Whether a process has the server's token in its environment, `1:DIRECTORY:OWNER:SPAWN`; another user's cannot be
-    read. A directory may have another server's numbers, so only the owner's place is looked at."""
+    """Whether a process of our user has the server's token in its environment, `1:DIRECTORY:OWNER:SPAWN`. A directory
+    may have another server's numbers, so only the owner's place is looked at."""
     try:
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        folder = Path(f"/proc/{pid}")
+        if folder.stat().st_uid != os.geteuid():
+            return False  # root could read it, and anybody can write anything into their own environment
+        words = (folder / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
     token = next((word for word in words if word.startswith(b"GRIDSCHED_ENGINE=")), b"").split(b":")

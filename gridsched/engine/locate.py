@@ -4,6 +4,7 @@ Synchronous: it runs programs, each with a time limit, and is meant for the star
 whether an engine really runs here is found out by `find`.
 """
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -173,6 +174,7 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
         version = _run(path, "--version", env)
         help_text = _run(path, "--help", env)
         listed = _run(path, "--list-devices", env)
+        build = _told_apart(_version(version), path)
     except (OSError, subprocess.SubprocessError) as error:
         why = _why(error, candidate.path)
         return nothing(f"{candidate.path} does not run ({why}): {HOW_TO_GET_ONE}", candidate.path)
@@ -181,7 +183,7 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
         return nothing(f"{candidate.path} does not look like a llama-server: {HOW_TO_GET_ONE}", candidate.path)
     devices = _devices(listed)
     backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
-    info = EngineInfo(ok=True, version=_version(version), backend=backend, path=str(path))
+    info = EngineInfo(ok=True, version=build, backend=backend, path=str(path))
     trouble = _CARD_TROUBLE.search(listed)
     said = trouble.group(1).strip() if trouble else ""
     return FoundEngine(info, candidate.env, options, devices, level_in(help_text), said)
@@ -220,6 +222,15 @@ def _read(process: subprocess.Popen[bytes], until: float) -> bytes:
             return b"".join(parts)
         parts.append(part)
     raise subprocess.TimeoutExpired(process.args, ASK_TIMEOUT_SECONDS)
+
+
+def _told_apart(version: str, path: Path) -> str:
+    """A build that does not know what it was made of, as one from a source archive, is told from others by its file:
+    measurements are kept by build. Raises OSError."""
+    if "unknown" not in version:
+        return version
+    with path.open("rb") as file:
+        return f"{version} {hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
 
 
 def _version(text: str) -> str:

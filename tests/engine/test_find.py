@@ -56,6 +56,17 @@ def test_a_program_made_for_another_system_is_not_called_missing(tmp_path: Path)
     assert "No such file" not in found.info.problem
 
 
+def test_L2_builds_that_do_not_know_what_they_were_made_of_are_told_apart(tmp_path: Path) -> None:
+    """By their programs: what one was measured to take says nothing of the other."""
+    text = f"#!{sys.executable}\n" + FAKE.read_text(encoding="utf-8").replace("commit abcdef0", "commit unknown")
+    versions = [
+        next(located(str(program(tmp_path / name, text + ending)))).info.version
+        for name, ending in (("one", ""), ("same", ""), ("other", "# made elsewhere\n"))
+    ]
+    assert versions[0].startswith("fake (build 7, commit unknown) ")
+    assert versions[0] == versions[1] != versions[2]
+
+
 def test_a_configured_engine_says_its_build_and_its_flags(tmp_path: Path) -> None:
     """The build is part of every measurement's key."""
     path = fake(tmp_path)

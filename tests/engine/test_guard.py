@@ -196,6 +196,18 @@ def test_P2_only_what_carries_this_servers_token_is_ended(token: str, killed: bo
         process.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+def test_P2_another_users_process_is_left_alone_whatever_token_it_carries() -> None:
+    """Anybody can write anything into their own environment, and a server that root runs could end everybody's."""
+    nobody = {"user": 65534, "group": 65534, "extra_groups": ()}
+    env = {"GRIDSCHED_ENGINE": "1:5-5:77-88:s"}
+    with subprocess.Popen(["/bin/sleep", "60"], env=env, **nobody) as process:
+        with bare_guard("77-88") as guard:
+            tell(guard)
+        assert process.poll() is None
+        process.kill()
+
+
 async def test_P2_what_left_its_group_ends_with_the_rest_of_its_spawn(tmp_path: Path) -> None:
     """A script's daemon is in no group of ours, and would keep its memory until the next start."""
     (tmp_path / "run").mkdir()
