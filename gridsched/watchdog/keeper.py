@@ -40,6 +40,9 @@ from gridsched.watchdog.watch import START_SECONDS, State, Verdict, Watch, momen
 RESTART = 75
 STAYS_DOWN = frozenset((CONFIGURATION, 3))
 IN_USE = 4
+ENOUGH_SIGNALS = 2
+"""The first drains, the second is the gateway's to heed; whoever sends a third has a gateway that heeds none."""
+
 STORY_LINES = 50
 FAILED = "the restart itself has failed; what the watchdog printed has the details"
 
@@ -117,7 +120,8 @@ class Keeper:
     # --- for every thread ---------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End, and with `--run` the gateway too: it drains. A second time: at once. Safe in a signal handler."""
+        """End, and with `--run` the gateway too: it drains. A second time: it is told to end at once; a third: it is
+        killed. Safe in a signal handler."""
         self._signals += 1
         os.eventfd_write(self._wake, 1)
 
@@ -414,7 +418,7 @@ class Keeper:
         self._say("told to stop: the gateway drains")
         process = self._child.id
         sent, deadline = 0, time.monotonic() + self._limits.drain_seconds
-        while self._child.exit_code() is None and time.monotonic() < deadline:
+        while self._child.exit_code() is None and time.monotonic() < deadline and self._signals <= ENOUGH_SIGNALS:
             while sent < self._signals:
                 sent += 1
                 send(process, signal.SIGTERM)
@@ -425,6 +429,7 @@ class Keeper:
             self._say("the gateway does not end: killed")
             send(process, signal.SIGKILL)
             wait_gone([process], self._limits.kill_seconds)
+            self._child.exit_code()  # reaped
         self._forget()
         self._say("the gateway has ended")
 

@@ -228,6 +228,18 @@ def test_a_watchdog_that_is_told_to_end_drains_its_gateway_first(bench: Bench) -
     assert bench.has_said("ended well")
 
 
+def test_a_third_signal_kills_a_gateway_that_heeds_none(bench: Bench) -> None:
+    """Nobody waits for a drain that does not come."""
+    bench.configure("stubborn")
+    bench.turn_until(bench.serves)
+    before = bench.pid()
+    for _ in range(3):
+        bench.keeper.stop()
+    assert bench.keeper.run() == 0
+    assert identify(before) is None
+    assert bench.has_said("the gateway does not end: killed")
+
+
 def test_a_second_signal_ends_a_restart_that_drains(places: Places) -> None:
     """Ctrl-C twice while the gateway takes its time: it is killed, and the watchdog ends."""
     bench = Bench(places, limits=replace(QUICK, kill_seconds=NO_PATIENCE_SECONDS))
