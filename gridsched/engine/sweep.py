@@ -204,10 +204,19 @@ def sweep(data_dir: Path, run_dir: Path, say: Say, grace_seconds: float = GRACE_
         say(sentence)
     for sentence in _bounded(_end_all(processes, here, grace_seconds)):
         say(sentence)
+    if served_by_another(processes, here):
+        say("another server serves from this data directory, whose lock somebody took away: its engines are left alone")
+        return
     for left in run_dir.glob("gridsched-*.sock"):
         with suppress(OSError):  # somebody's folder of that name, or a disk that refuses: it is in nobody's way
             left.unlink()
     empty_roster(run_dir)
+
+
+def served_by_another(processes: Mapping[int, Seen], here: Here) -> bool:
+    """Whether a living server that is not us has engines of this very directory: their sockets lie in it."""
+    others_found = (found.seen.token for found in classify(processes, here) if found.kind is Kind.ANOTHER_INSTANCE)
+    return any(token is not None and token.directory == here.directory for token in others_found)
 
 
 def _end_all(processes: Mapping[int, Seen], here: Here, grace_seconds: float) -> list[str]:

@@ -273,6 +273,24 @@ def test_B10_B11_orphans_are_ended_and_nobody_else(tmp_path: Path) -> None:
         assert read_roster(run) == ((), ())
 
 
+def test_P2_a_living_servers_engines_keep_their_sockets_where_its_lock_was_taken_away(tmp_path: Path) -> None:
+    """Its chats go on; the next server says whose the directory is."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "gridsched-1.sock").touch()
+    said: list[str] = []
+    with sleeper() as owner:
+        them = ProcessId.of_child(owner.pid)
+        carried = str(Token(directory_id(tmp_path), them.pid, them.start_ticks, "s"))
+        with orphaned("exec sleep 60", {"GRIDSCHED_ENGINE": carried}) as engine, watched([engine]) as pidfds:
+            sweep(tmp_path, run, said.append)
+            assert not gone(pidfds, 0.0)
+    assert (run / "gridsched-1.sock").exists()
+    assert ["another server serves" in sentence for sentence in said] == [True]
+    sweep(tmp_path, run, said.append)
+    assert not (run / "gridsched-1.sock").exists()
+
+
 def _gone_owner(data_dir: Path) -> str:
     """What an engine of a server of that directory carries, which is gone."""
     former = subprocess.Popen(["/bin/true"])
