@@ -194,11 +194,15 @@ class Keeper:
         poll.register(self._wake, select.POLLIN)
         if self._child is not None:
             poll.register(self._child.handle, select.POLLIN)
-        if self._runs and self._child is None and self._held is None:
-            seconds = min(seconds, max(0.0, self._next_start - time.monotonic()))
-        poll.poll(seconds * 1000)
+        poll.poll(self._pause_before_next(seconds) * 1000)
         with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
+
+    def _pause_before_next(self, seconds: float) -> float:
+        """So long, or less where a start is due before. One that is overdue waits for something else: a gateway that is
+        not ours to end, which must not be asked how it is without a pause."""
+        due = self._next_start - time.monotonic()
+        return min(seconds, due) if self._runs and self._child is None and self._held is None and due > 0 else seconds
 
     def _say(self, sentence: str) -> None:
         self._story.append((time.time(), sentence))

@@ -182,6 +182,7 @@ def test_somebody_else_s_gateway_is_waited_for(bench: Bench, stranger: Start) ->
     theirs = stranger("")
     bench.turn_until(lambda: bench.has_said("owns the data directory already"))
     assert theirs.poll() is None
+    assert bench.keeper._pause_before_next(1.0) == 1.0, "it is looked at once a second, not all the time"
     theirs.terminate()
     theirs.wait()
     bench.turn_until(lambda: bench.has_said("started the gateway") and bench.serves())
