@@ -119,11 +119,13 @@ class InstanceReady:
 class InstanceExited:
     """The process is gone, verified: asked to stop, failed while it started, or dead in service.
 
-    `failure` is None exactly when it ended because it was told to.
+    `failure` is None exactly when it ended because it was told to; `log_tail` are then its log's last lines, because it
+    may have been told for what it did (D13, P5).
     """
 
     instance_id: InstanceId
     failure: Failure | None = None
+    log_tail: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

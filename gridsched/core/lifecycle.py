@@ -226,7 +226,7 @@ def _leaves(state: State, instance: Instance) -> None:
 # --- gone -------------------------------------------------------------------------------------------------------
 
 
-def exited(state: State, instance: Instance, failure: Failure | None) -> None:
+def exited(state: State, instance: Instance, failure: Failure | None, log_tail: tuple[str, ...] = ()) -> None:
     """The process is verified gone, told to or not. Its memory counts as being freed until that is verified too."""
     was, moves = instance.state, instance.model.successor is instance
     _move(state, instance, InstanceMove.EXIT)
@@ -241,9 +241,10 @@ def exited(state: State, instance: Instance, failure: Failure | None) -> None:
     _learn(state, instance, failure)
     faulty = instance.failure is not None  # as was known before its end, whatever that says (D13)
     if instance.failure is not None:
-        instance.failure = replace(instance.failure, log_tail=failure.log_tail if failure is not None else ())
+        instance.failure = replace(instance.failure, log_tail=failure.log_tail if failure is not None else log_tail)
     else:
-        instance.failure = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request")
+        stalled = Failure(FailureCause.CRASHED, "the process died or stalled in mid-request", log_tail)
+        instance.failure = failure or stalled
     if moves:  # the one that it was to replace serves on (R9)
         return
     if was is InstanceState.STARTING:

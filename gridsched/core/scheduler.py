@@ -492,7 +492,7 @@ class Scheduler:
         instance = self._instance(event.instance_id)
         if instance.exited:
             raise self._illegal(f"instance {instance.id} exits twice", instance_id=instance.id)
-        lifecycle.exited(self._state, instance, event.failure)
+        lifecycle.exited(self._state, instance, event.failure, event.log_tail)
         for entry in [item for item in instance.grants.values() if item.over]:
             serving.settle(self._state, entry)
 

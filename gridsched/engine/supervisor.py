@@ -31,7 +31,7 @@ from gridsched.engine.argv import (
     refused_flags,
 )
 from gridsched.engine.cards import match
-from gridsched.engine.causes import not_started
+from gridsched.engine.causes import meaningful, not_started
 from gridsched.engine.child import Child
 from gridsched.engine.life import Answers, Life, Patience
 from gridsched.engine.locate import FoundEngine
@@ -163,7 +163,7 @@ class LlamaEngine:
                 self._keep_tail(instance_id, life.tail)
                 if life.failure is not None:
                     life.failure = replace(life.failure, log_path=str(self._log(launch.model).path))
-            post(InstanceExited(instance_id, life.failure))
+            post(InstanceExited(instance_id, life.failure, () if life.failure is not None else meaningful(life.tail)))
 
     async def _live(self, life: Life, instance_id: InstanceId, launch: Launch, post: Post, vet: Vet | None) -> None:
         """One process, or at ports others after it until one has a port for itself."""

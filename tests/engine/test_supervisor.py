@@ -34,7 +34,7 @@ async def test_a_process_becomes_ready_serves_and_is_gone_when_told(bench: Bench
         assert start_ticks(pid)
         assert standing_place(pid) == "/"
         assert await bench.upstream.busy_slots(ONE) == 0
-    assert bench.exit() == InstanceExited(ONE, None)
+    assert bench.exit() == InstanceExited(ONE, None, ("hello",))
     assert bench.engine.processes() == {}
     assert bench.engine.endpoint(ONE) is None
     assert not socket.exists()

@@ -182,7 +182,7 @@ def test_D13_an_answered_step_is_told_that_the_device_failed() -> None:
 
 
 def test_D13_a_second_process_in_a_row_that_serves_nothing_is_a_failed_load() -> None:
-    """With the driver's back-off; the first had served for long."""
+    """With the driver's back-off, and what the process printed that was told to end; the first had served for long."""
     world = World((model("m", option(6)),))
     world.warm("m")
     job = world.submit("m")
@@ -198,7 +198,7 @@ def test_D13_a_second_process_in_a_row_that_serves_nothing_is_a_failed_load() ->
     refusal = world.rejection(waiting)
     assert refusal is not None
     assert (refusal.code, refusal.retry_after_seconds) == (RejectionCode.MODEL_FAILED, 30.0)
-    assert refusal.detail["cause"] == "driver_fault"
+    assert (refusal.detail["cause"], refusal.detail["log_tail"]) == ("driver_fault", ["last line of m"])
 
 
 def test_D13_a_step_that_is_served_between_makes_the_next_fault_a_first_one() -> None:

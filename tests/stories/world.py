@@ -257,7 +257,8 @@ class World:
     def dies(self, instance_id: InstanceId, failure: Failure | None = None) -> None:
         """A process is gone; its memory comes back a little later."""
         if self._alive(instance_id):
-            self.tell(InstanceExited(instance_id, failure))
+            printed = () if failure is not None else (f"last line of {self._names[instance_id]}",)
+            self.tell(InstanceExited(instance_id, failure, printed))
             if self.lag_seconds is not None:
                 self.later(self.lag_seconds, lambda: self.tell(MemoryReleased(instance_id)))
 
