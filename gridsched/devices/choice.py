@@ -15,7 +15,7 @@ from gridsched.ports import Backend, DeviceInfo
 
 NOT_LISTED = (
     "is not used, because the engine does not list it: name a llama-server that was built for it in engine.path (with"
-    " CUDA, ROCm or Vulkan)."
+    " CUDA, ROCm or Vulkan), or have one brought here: gridsched engine install wheel."
 )
 
 _PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-7])?", re.IGNORECASE)

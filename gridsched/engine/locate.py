@@ -43,7 +43,7 @@ HOW_TO_GET_ONE = (
     "or let gridsched fetch one: gridsched engine install wheel"
 )
 _CARD_TROUBLE = re.compile(
-    r"((?:failed to initialize (?:CUDA|ROCm|HIP)|.*driver version is insufficient|.*no CUDA-capable device).*)"
+    r".*(?:failed to initialize (?:CUDA|ROCm|HIP)|driver version is insufficient|no CUDA-capable device).*"
 )
 HOW_TO_CHANGE_THE_PIN = (
     "go back with gridsched engine rollback, or choose with gridsched engine use (NAME, a path, or auto)"
@@ -185,7 +185,7 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
     backend = re.sub(r"\d+$", "", devices[0].name).lower() if devices else "cpu"
     info = EngineInfo(ok=True, version=build, backend=backend, path=str(path))
     trouble = _CARD_TROUBLE.search(listed)
-    said = trouble.group(1).strip() if trouble else ""
+    said = trouble.group().strip() if trouble else ""
     return FoundEngine(info, candidate.env, options, devices, level_in(help_text), said)
 
 

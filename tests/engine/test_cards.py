@@ -1,10 +1,12 @@
 """Which of the engine's devices is which measured card (D8)."""
 
+from dataclasses import replace
+
 import pytest
 
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
-from gridsched.engine.cards import EngineDevice, match, unmeasured
+from gridsched.engine.cards import EngineDevice, advice, match, unmeasured
 from gridsched.engine.locate import _devices as read_listing
 from gridsched.ports import Backend, DeviceInfo
 
@@ -138,3 +140,28 @@ def test_a_card_that_nobody_here_can_read_is_named_and_not_used() -> None:
     assert "ROCm0 (AMD Radeon(TM) Graphics)" in told
     said = list(unmeasured(read_listing(RENDERERS), [card("gpu0", "NVIDIA GeForce RTX 5090", 32)]))
     assert [sentence.split()[3] for sentence in said] == ["Vulkan0"]
+
+
+def test_a_build_that_leaves_a_card_unused_is_told_with_the_line_that_mends_it() -> None:
+    """From source where NVIDIA's compiler is; nothing where the card is used, or where there is none."""
+    idle = card("gpu0", "NVIDIA GeForce RTX 3090")
+    (fetched,) = advice((), "", (idle,), compiler=False)
+    assert "on the processor only, and there is a card here (NVIDIA GeForce RTX 3090)" in fetched
+    assert fetched.endswith("To use it: gridsched engine install wheel")
+    (built,) = advice((), "", (idle,), compiler=True)
+    assert "gridsched engine install source" in built
+    assert list(advice(read_listing(TWO_3090), "", (idle,), compiler=False)) == []
+    assert list(advice((), "", (), compiler=True)) == []
+
+
+def test_a_driver_that_is_too_old_for_a_build_is_told_with_its_version() -> None:
+    """The other way out is a build without CUDA; any other trouble is told in the engine's words."""
+    old = replace(card("gpu0", "NVIDIA GeForce RTX 3090"), driver="470.10")
+    said = "failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version"
+    (sentence,) = advice((), said, (old,), compiler=True)
+    assert sentence.startswith(
+        f"The card's driver is too old for this build: {said}. Update the driver (this one is 470"
+    )
+    assert sentence.endswith("without CUDA: gridsched engine install wheel")
+    (other,) = advice((), "no CUDA-capable device is detected", (), compiler=False)
+    assert other == "The engine cannot use the card that it was built for: no CUDA-capable device is detected."

@@ -56,6 +56,16 @@ def test_a_program_made_for_another_system_is_not_called_missing(tmp_path: Path)
     assert "No such file" not in found.info.problem
 
 
+def test_what_an_engine_says_of_a_card_that_it_cannot_use_is_kept(tmp_path: Path) -> None:
+    """In its words; an engine without trouble says nothing."""
+    said = "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version"
+    text = FAKE.read_text(encoding="utf-8").replace("(none)", said)
+    (found,) = located(str(program(tmp_path / "old", f"#!{sys.executable}\n{text}")))
+    assert found.card_trouble == said
+    (sound,) = located(str(fake(tmp_path / "sound")))
+    assert sound.card_trouble == ""
+
+
 def test_L2_builds_that_do_not_know_what_they_were_made_of_are_told_apart(tmp_path: Path) -> None:
     """By their programs: what one was measured to take says nothing of the other."""
     text = f"#!{sys.executable}\n" + FAKE.read_text(encoding="utf-8").replace("commit abcdef0", "commit unknown")
