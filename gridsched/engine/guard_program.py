@@ -21,7 +21,7 @@ LONGEST_SECONDS = 1.0
 BETWEEN_SECONDS = 0.01
 READ_BYTES = 65536
 TOKEN_FIELDS, OWNER = 4, 2
-GROUP, START_TICKS = 2, 19  # places in /proc/PID/stat, counted from the state
+GROUP, THREADS, START_TICKS = 2, 17, 19  # places in /proc/PID/stat, counted from the state
 
 
 def listen(fd: int) -> dict[int, int]:
@@ -68,8 +68,8 @@ def left_behind(known: dict[int, int], owner: bytes) -> Iterator[tuple[int, list
     for folder in Path("/proc").glob("[1-9]*"):
         pid = int(folder.name)
         fields = stat_of(pid)
-        if not fields or fields[0] in "ZX" or pid == os.getpid():
-            continue
+        if not fields or pid == os.getpid() or (fields[0] in "ZX" and int(fields[THREADS]) <= 1):
+            continue  # a zombie with threads is one whose first thread has ended: the others hold what it holds
         if int(fields[GROUP]) in groups or carries(pid, owner):
             yield pid, fields
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-NAME, STATE, PARENT, START_TICKS = 0, 1, 2, 20
+NAME, STATE, PARENT, THREADS, START_TICKS = 0, 1, 2, 18, 20
 """Places in /proc/PID/stat, counted from the name."""
 
 VARIABLE = "GRIDSCHED_ENGINE"
@@ -49,6 +49,12 @@ def stat_fields(pid: int, proc: Path = PROC) -> list[str] | None:
     return fields if len(fields) > START_TICKS else None
 
 
+def has_ended(fields: list[str]) -> bool:
+    """Whether no thread of it is left. The first one may have ended before the others: it is then a zombie already,
+    nobody can reap it, and the others still hold the locks, the ports and the memory."""
+    return fields[STATE] in "ZX" and int(fields[THREADS]) <= 1
+
+
 def start_ticks(pid: int, proc: Path = PROC) -> int | None:
     """When a process started, in clock ticks since boot; None when it is not there."""
     fields = stat_fields(pid, proc)
@@ -81,7 +87,7 @@ class ProcessId:
             fields is not None
             and shows_us(proc)
             and int(fields[START_TICKS]) == self.start_ticks
-            and fields[STATE] not in "ZX"
+            and not has_ended(fields)
             and boot_id(proc) == self.boot_id
         )
 

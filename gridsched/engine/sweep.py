@@ -21,11 +21,11 @@ from gridsched.engine.identity import (
     PARENT,
     PROC,
     START_TICKS,
-    STATE,
     ProcessId,
     Token,
     boot_id,
     directory_id,
+    has_ended,
     shows_us,
     stat_fields,
 )
@@ -103,7 +103,7 @@ def read_processes(noted: Collection[int] = (), proc: Path = PROC) -> dict[int, 
     for folder in proc.glob("[1-9]*"):
         pid = int(folder.name)
         fields = stat_fields(pid, proc)
-        if fields is None or fields[STATE] in "ZX":
+        if fields is None or has_ended(fields):
             continue
         token = Token.of(pid, proc)
         uid = _uid(folder) if token is not None or pid in noted else -1

@@ -25,6 +25,7 @@ from gridsched.watchdog.configuration import CONFIGURATION, Configuration, Refus
 from gridsched.watchdog.learner import Learner
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import (
+    REAP_SECONDS,
     ProcessId,
     end,
     environment_of,
@@ -432,7 +433,7 @@ class Keeper:
         if self._child.exit_code() is None:
             self._say("the gateway does not end: killed")
             send(process, signal.SIGKILL)
-            wait_gone([process], self._limits.kill_seconds)
+            wait_gone([process], REAP_SECONDS)
             self._child.exit_code()  # reaped
         self._forget()
         self._say("the gateway has ended")

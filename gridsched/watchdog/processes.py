@@ -33,7 +33,7 @@ class ProcessId:
 def identify(pid: int) -> ProcessId | None:
     """The process that has this number now; None for none, and for one that has ended and is not reaped."""
     fields = _stat(pid)
-    return ProcessId(pid, int(fields[19])) if fields and fields[0] not in "ZX" else None
+    return ProcessId(pid, int(fields[19])) if _runs(fields) else None
 
 
 def state_of(process: ProcessId) -> str:
@@ -44,7 +44,8 @@ def state_of(process: ProcessId) -> str:
 
 def alive(process: ProcessId) -> bool:
     """Whether it runs, sleeps or stands."""
-    return state_of(process) not in ("", "Z", "X")
+    fields = _stat(process.pid)
+    return _runs(fields) and int(fields[19]) == process.start_ticks
 
 
 def age_seconds(process: ProcessId) -> float:
@@ -173,6 +174,12 @@ def end(
     for process in left:
         send(process, signal.SIGKILL)
     return wait_gone(left, REAP_SECONDS) if left else []
+
+
+def _runs(fields: list[str]) -> bool:
+    """Whether any thread of it is left. The first one may have ended before the others: it is then a zombie already,
+    nobody can reap it, and the others still hold the locks, the ports and the memory."""
+    return bool(fields) and (fields[0] not in "ZX" or int(fields[17]) > 1)
 
 
 def _stat(pid: int) -> list[str]:

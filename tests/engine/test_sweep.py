@@ -116,7 +116,8 @@ def laid_out(proc: Path, pid: int, stat: str, environ: bytes = b"", uid: int = 7
 
 
 def test_P4_a_process_is_read_as_the_kernel_shows_it(tmp_path: Path) -> None:
-    """Names with brackets and spaces, no environment, a zombie, one that ends meanwhile."""
+    """Names with brackets and spaces, no environment, a zombie, one that ends meanwhile, one that ends thread by
+    thread: the first is a zombie, and the others still hold what it holds."""
     boot = tmp_path / "sys" / "kernel" / "random"
     boot.mkdir(parents=True)
     (boot / "boot_id").write_text(f"{BOOT}\n", encoding="utf-8")
@@ -126,11 +127,14 @@ def test_P4_a_process_is_read_as_the_kernel_shows_it(tmp_path: Path) -> None:
     laid_out(tmp_path, 11, f"11 (z) Z 9 {rest}")
     laid_out(tmp_path, 12, "")
     laid_out(tmp_path, 13, f"13 (plain) R 9 {rest}", b"XGRIDSCHED_ENGINE=1\0", uid=8)
+    laid_out(tmp_path, 15, f"15 (ends) Z 9 {rest.replace(' 20 0 1 ', ' 20 0 2 ')}")
     found = read_processes({13}, tmp_path)
     assert found == {
         10: Seen(ProcessId(10, 77, BOOT), 9, "a) b (c)", Token.read(token(GONE)), 7),
         13: Seen(ProcessId(13, 77, BOOT), 9, "plain", None, 8),
+        15: Seen(ProcessId(15, 77, BOOT), 9, "ends", None, -1),
     }
+    assert ProcessId(15, 77, BOOT).alive(tmp_path)
     assert [ProcessId(10, 77, boot).alive(tmp_path) for boot in (BOOT, "b1")] == [True, False]
     assert [ProcessId(pid, 77, BOOT).alive(tmp_path) for pid in (11, 12, 14)] == [False] * 3
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -16,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from gridsched.engine.identity import ProcessId as TheirProcessId
 from gridsched.watchdog.front import NoAnswer, ask
 from gridsched.watchdog.places import Places
-from gridsched.watchdog.processes import ProcessId, alive, identify, send
+from gridsched.watchdog.processes import ProcessId, alive, identify, send, state_of, wait_gone
 from gridsched.watchdog.watch import State, Verdict, Watch, owner_of, read_beat
-from tests.watchdog.conftest import until
+from tests.watchdog.conftest import NO_PATIENCE_SECONDS, until
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 
@@ -211,6 +213,24 @@ def test_P4_no_signal_reaches_whoever_has_the_number_now() -> None:
         assert not alive(earlier)
         assert alive(real)
         assert send(real, signal.SIGKILL)
+
+
+def test_a_process_lives_until_its_last_thread_has_ended() -> None:
+    """Its first thread is a zombie already; the others hold its locks and ports, and nobody can reap it."""
+    ends = 93 if platform.machine() == "aarch64" else 60  # the system call that ends one thread
+    program = f"import threading, ctypes; threading.Thread(target=input).start(); ctypes.CDLL(None).syscall({ends}, 0)"
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdin=subprocess.PIPE) as process:
+        real, theirs = identify(process.pid), TheirProcessId.of_child(process.pid)
+        assert real is not None
+        until(lambda: state_of(real) == "Z")
+        assert alive(real)
+        assert theirs.alive()
+        assert identify(process.pid) == real
+        assert wait_gone([real], 0.01) == [real]
+        assert send(real, signal.SIGKILL)
+        assert not wait_gone([real], NO_PATIENCE_SECONDS)
+        assert process.poll() == -signal.SIGKILL, "who is said to be gone can be reaped"
+        assert not theirs.alive()
 
 
 def test_a_gateway_that_answers_a_byte_at_a_time_is_not_waited_for() -> None:
