@@ -27,7 +27,6 @@ from gridsched.core.scheduler import Scheduler
 from gridsched.devices.choice import Usable, Wanted, all_of
 from gridsched.devices.discover import NoDevice, discover
 from gridsched.devices.headroom import Headroom
-from gridsched.devices.nvml import holders
 from gridsched.devices.processes import HostHeld
 from gridsched.devices.procfs import memory_pressure
 from gridsched.engine.argv import refused_flags
@@ -205,7 +204,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
     notes += advice(listed, engine_found.card_trouble, (), compiler=False)
     notes += [*how_it_listens(engine_found), *crowded(room_for_connections())]
-    notes += others(data_dir.path, holders(infos))
+    notes += others(data_dir.path, found.holders)
     problems = [*catalog.problems, *told]
     engine = LlamaEngine(
         engine_found,

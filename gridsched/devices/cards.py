@@ -8,7 +8,7 @@ the driver's (`nvml`, `amd`). Must never keep anything of a driver between two r
 import logging
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -108,11 +108,6 @@ class CardMonitor:
         for difference in self._differences.values():
             difference.settled(instance_id, trio.current_time())
 
-    @property
-    def hanging(self) -> bool:
-        """Whether a call that was given up has not returned yet."""
-        return self._limiter.available_tokens == 0 and not self._turn.locked()
-
     async def read(self, processes: Mapping[InstanceId, int]) -> tuple[DeviceRead, ...]:
         """One reading of each card that answers. A process of which neither the driver nor the growth of the card's use
         tells is missing from `held`."""
@@ -130,22 +125,27 @@ class CardMonitor:
     async def _look(self, now: float) -> _Looked:
         """Ask those cards that answered last time, and the lost ones when it is time. A call that hangs is left to
         itself, and nothing is asked until it has returned."""
-        hanging = _Looked(silent={info.spec.name: HANGS for info in self._infos})
         if self._limiter.available_tokens == 0:  # somebody waited for it no longer, or it was given up
-            return hanging if now - self._called_at >= CALL_SECONDS else _Looked(silent=self._silent)
+            return self._unanswered(now)
         again = bool(self._silent) and now >= self._retry_at
         asked = tuple(info for info in self._infos if again or info.spec.name not in self._silent)
         if not asked:
             return _Looked(silent=self._silent)
+        if again:
+            self._retry_seconds = min(self._retry_seconds * 2, RETRY_LONGEST_SECONDS)
+            self._retry_at = now + self._retry_seconds
         work = partial(self._look_now, asked, dict(self._pids), reopen=again)
         self._called_at = now
         with trio.move_on_after(CALL_SECONDS):
             looked = await in_thread(work, limiter=self._limiter, abandon_on_cancel=True)
-            missing = {name: why for name, why in self._silent.items() if name not in {i.spec.name for i in asked}}
-            return _Looked(
-                looked.glimpses, {**missing, **looked.silent}, looked.families, looked.living, looked.available_bytes
-            )
-        return hanging
+            return replace(looked, silent={**({} if again else self._silent), **looked.silent})
+        return self._unanswered(trio.current_time())
+
+    def _unanswered(self, now: float) -> _Looked:
+        """Nothing is seen, and all cards are lost where a call hangs: one that has not begun, for want of a thread,
+        does not."""
+        hangs = self._limiter.available_tokens == 0 and now >= self._called_at + CALL_SECONDS
+        return _Looked(silent={info.spec.name: HANGS for info in self._infos} if hangs else self._silent)
 
     def _look_now(self, asked: tuple[DeviceInfo, ...], processes: Mapping[InstanceId, int], *, reopen: bool) -> _Looked:
         """In the thread."""
@@ -179,9 +179,6 @@ class CardMonitor:
             self._say(name, f"{name} can be read again.", now)
         if new or not silent:
             self._retry_seconds = RETRY_FIRST_SECONDS
-            self._retry_at = now + self._retry_seconds
-        elif now >= self._retry_at:
-            self._retry_seconds = min(self._retry_seconds * 2, RETRY_LONGEST_SECONDS)
             self._retry_at = now + self._retry_seconds
         self._silent = dict(silent)
 

@@ -32,7 +32,8 @@ class Card:
     """What a driver says of one card that answers.
 
     `total_bytes` and `capability` are 0 where it does not tell. `shared` says how its memory is the host's, and
-    `unfit` why it is not used at all; both end a sentence that begins with its name.
+    `unfit` why it is not used at all; both end a sentence that begins with its name. `holders` have memory there now:
+    bytes by pid, 0 where the driver tells none.
     """
 
     pci: PciAddress
@@ -44,6 +45,7 @@ class Card:
     driver: str = ""
     shared: str = ""
     unfit: str = ""
+    holders: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

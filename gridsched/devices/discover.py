@@ -3,9 +3,10 @@
 Owns that choice and the sentences that say it. Never loads or runs anything on a device.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -18,6 +19,7 @@ from gridsched.devices.host import HostBesideCards, HostMonitor, default_budget_
 from gridsched.devices.procfs import PROC, MemoryUnreadable
 from gridsched.devices.together import Together
 from gridsched.ports import DeviceMonitor, HostMemory
+from gridsched.threads import begin
 
 OPEN_SECONDS = 30.0
 """A driver that does not list its cards in this time hangs, and is not used. Cards that sleep take a second each."""
@@ -42,12 +44,25 @@ class Roots:
 class Found:
     """The monitor to use, and one sentence for each thing a person should know about the choice. `host`: the memory
     beside cards, where the system tells it. `silent`: those of the notes that are of a driver or a card that is there
-    and did not answer."""
+    and did not answer. `holders`: who has memory on the cards that are planned, bytes by pid, 0 where that is not
+    told."""
 
     monitor: DeviceMonitor
     notes: tuple[str, ...]
     host: HostMemory | None = None
     silent: tuple[str, ...] = ()
+    holders: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cards:
+    """What the drivers tell: of `monitor` and `holders` as in `Found`, and what is said, with what does not answer
+    apart."""
+
+    monitor: DeviceMonitor | None
+    silent: tuple[str, ...]
+    said: tuple[str, ...]
+    holders: Mapping[int, int]
 
 
 def discover(
@@ -60,16 +75,17 @@ def discover(
     Raises NoDevice where there is no card and the system does not tell its free memory either.
     """
     roots = roots or Roots()
-    monitor, silent, said = _find_cards(wanted, usable, roots, OPEN_SECONDS)
-    notes = (*silent, *said)
-    if monitor is not None:
+    cards = _find_cards(wanted, usable, roots, OPEN_SECONDS)
+    silent, notes = cards.silent, (*cards.silent, *cards.said)
+    if cards.monitor is not None:
         if host_budget_bytes is not None:
             notes += ("devices.host_budget is not used, because there is a GPU.",)
+        host: HostMemory | None = None
         try:
-            return Found(monitor, notes, HostBesideCards(wanted.headroom, roots.proc, roots.cgroup), silent)
+            host = HostBesideCards(wanted.headroom, roots.proc, roots.cgroup)
         except MemoryUnreadable as error:
-            unchecked = f"What launches take of host memory is not checked: {error}."
-            return Found(monitor, (*notes, unchecked), silent=silent)
+            notes += (f"What launches take of host memory is not checked: {error}.",)
+        return Found(cards.monitor, notes, host, silent, cards.holders)
     if host_budget_bytes is not None:
         budget_bytes, origin = host_budget_bytes, "as configured"
     else:
@@ -79,8 +95,8 @@ def discover(
             raise NoDevice(f"No GPU was found, and {error}. Set devices.host_budget, for example 8GiB.") from error
         origin = "half of what is free now; devices.host_budget changes it"
     note = f"No GPU in use: models run on the processor, in {budget_bytes / 2**30:.1f} GiB of host memory ({origin})."
-    host = HostMonitor(budget_bytes, wanted.headroom, roots.proc, roots.cgroup)
-    return Found(host, (*notes, note), silent=silent)
+    monitor = HostMonitor(budget_bytes, wanted.headroom, roots.proc, roots.cgroup)
+    return Found(monitor, (*notes, note), silent=silent)
 
 
 def find_cards(
@@ -88,14 +104,11 @@ def find_cards(
 ) -> tuple[DeviceMonitor | None, tuple[str, ...]]:
     """The cards to plan with, of all drivers, and a sentence for each thing that a person should know; no monitor where
     there is none to plan with. The drivers of those that are used stay open."""
-    monitor, silent, said = _find_cards(wanted, usable, roots or Roots(), open_seconds)
-    return monitor, (*silent, *said)
+    cards = _find_cards(wanted, usable, roots or Roots(), open_seconds)
+    return cards.monitor, (*cards.silent, *cards.said)
 
 
-def _find_cards(
-    wanted: Wanted, usable: Usable, roots: Roots, open_seconds: float
-) -> tuple[DeviceMonitor | None, tuple[str, ...], tuple[str, ...]]:
-    """The same, with what does not answer apart."""
+def _find_cards(wanted: Wanted, usable: Usable, roots: Roots, open_seconds: float) -> _Cards:
     nvidia, notes = _in_time("NVIDIA", nvml.list_cards, open_seconds)
     radeon, more = _in_time("AMD", partial(amd.list_cards, roots.sys, roots.proc), open_seconds)
     infos, said = choose([*nvidia, *radeon], wanted, usable)
@@ -109,10 +122,17 @@ def _find_cards(
         nvml.close()
     if red:
         monitors.append(CardMonitor(red, amd.AmdDriver(roots.sys, roots.proc), roots.proc, roots.cgroup))
-    silent = (*notes, *more)
-    if not monitors:
-        return None, silent, tuple(said)
-    return (monitors[0] if len(monitors) == 1 else Together(monitors)), silent, tuple(said)
+    monitor = Together(monitors) if len(monitors) > 1 else next(iter(monitors), None)
+    return _Cards(monitor, (*notes, *more), tuple(said), _holders(nvidia, {info.uuid for info in infos}))
+
+
+def _holders(cards: Iterable[Card], uuids: Collection[str]) -> Mapping[int, int]:
+    """Over all of these cards: a process may have memory on several."""
+    held: Counter[int] = Counter()
+    for card in cards:
+        if card.uuid in uuids:
+            held.update(card.holders)
+    return held
 
 
 def _in_time(maker: str, listing: Callable[[], Listed], seconds: float) -> Listed:
@@ -125,8 +145,10 @@ def _in_time(maker: str, listing: Callable[[], Listed], seconds: float) -> Liste
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             listed.set_exception(error)
 
-    Thread(target=work, name=f"{maker} cards", daemon=True).start()
     try:
+        begin(Thread(target=work, name=f"{maker} cards", daemon=True))
         return listed.result(seconds)
     except TimeoutError:
         return [], [f"The {maker} driver did not list its cards within {seconds:g} s: none of them is used."]
+    except OSError as error:  # no thread, or no descriptor
+        return [], [f"The {maker} driver could not be asked for its cards: {error.strerror}. None of them is used."]

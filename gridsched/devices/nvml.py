@@ -57,17 +57,6 @@ def driver_version() -> str:
         return ""
 
 
-def holders(infos: Iterable[DeviceInfo]) -> dict[int, int]:
-    """Who has memory on these cards, as far as the driver tells: bytes by pid, 0 where it tells none. Blocks."""
-    held: dict[int, int] = {}
-    for info in infos:
-        with contextlib.suppress(pynvml.NVMLError):  # no card of NVIDIA's, or one that does not answer
-            handle = pynvml.nvmlDeviceGetHandleByUUID(info.uuid)
-            for pid, held_bytes in _by_pid(handle, info.spec.total_bytes).items():
-                held[pid] = held.get(pid, 0) + (held_bytes or 0)
-    return held
-
-
 def close() -> None:
     """Let the driver go; one that is closed already, or beyond closing, is as good."""
     with contextlib.suppress(pynvml.NVMLError):
@@ -140,7 +129,16 @@ def _describe(handle: Handle) -> Card:
         driver=driver_version(),
         shared="" if total_bytes > 0 else SHARED,
         unfit=SLICED if _is_sliced(handle) else "",
+        holders=_holders(handle, total_bytes or sys.maxsize),
     )
+
+
+def _holders(handle: Handle, limit_bytes: int) -> dict[int, int]:
+    """No card is left out because it does not tell."""
+    try:
+        return {pid: size or 0 for pid, size in _by_pid(handle, limit_bytes).items()}
+    except pynvml.NVMLError:
+        return {}
 
 
 def _capability(handle: Handle) -> int:

@@ -10,13 +10,13 @@ import pytest
 import trio
 import trio.testing
 
+from gridsched.core.events import DeviceRead
 from gridsched.core.ids import InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.devices.cards import CALL_SECONDS, HANGS
 from gridsched.devices.choice import Usable, Wanted, all_of, pci_address
 from gridsched.devices.discover import discover, find_cards
 from gridsched.devices.headroom import Headroom
-from gridsched.devices.nvml import close, holders
 from gridsched.engine.argv import build_env
 from gridsched.ports import Backend, Launch
 from tests.devices.driver import BIG, GIB, GPU0, GPU1, GPU_IS_LOST, NOT_SUPPORTED, SMALL, UNKNOWN_ERROR, Driver
@@ -64,7 +64,7 @@ async def test_held_is_read_from_both_lists_once(driver: Driver) -> None:
 
 
 def test_who_holds_the_cards_is_told_over_all_of_them(driver: Driver) -> None:
-    """Also who has no figure; nobody where the driver is gone."""
+    """That are planned; also who has no figure. A driver that does not tell costs no card."""
     driver.tell(
         SMALL,
         BIG,
@@ -72,10 +72,10 @@ def test_who_holds_the_cards_is_told_over_all_of_them(driver: Driver) -> None:
         f"holds 1 graphics 11 {GIB}",
         "holds 1 compute 12 unknown",
     )
-    infos = driver.opened().devices()
-    assert holders(infos) == {11: 2 * GIB, 12: 0}
-    close()
-    assert holders(infos) == {}
+    assert discover(Wanted(), roots=driver.roots).holders == {11: 2 * GIB, 12: 0}
+    assert discover(Wanted(ignore=("gpu1",)), roots=driver.roots).holders == {11: GIB}
+    driver.tell(SMALL, f"fails 0 compute {UNKNOWN_ERROR}", f"holds 0 graphics 11 {GIB}")
+    assert discover(Wanted(), roots=driver.roots).holders == {}
 
 
 @pytest.mark.parametrize("figure", ["unknown", str(17 * GIB)])
@@ -317,13 +317,28 @@ def test_D8_the_card_that_is_planned_is_the_card_that_the_engine_computes_on(dri
     assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("GPU-big", "PCI_BUS_ID")
 
 
-def test_D6_a_driver_that_hangs_at_start_keeps_nobody_from_starting(driver: Driver) -> None:
-    """It is said, and no card of it is used."""
-    driver.tell(SMALL, "hangs 0 name")
+@pytest.mark.parametrize("question", ["name", "compute"])
+def test_D6_a_driver_that_hangs_at_start_keeps_nobody_from_starting(driver: Driver, question: str) -> None:
+    """It is said, and no card of it is used, whatever it does not answer."""
+    driver.tell(SMALL, f"hangs 0 {question}")
     monitor, notes = find_cards(Wanted(), roots=driver.roots, open_seconds=0.05)
     driver.tell(SMALL)
     assert monitor is None
-    assert notes == ("The NVIDIA driver did not list its cards within 0.05 s: none of them is used.",)
+    assert notes[0] == "The NVIDIA driver did not list its cards within 0.05 s: none of them is used."
+
+
+def test_D6_a_driver_that_cannot_be_asked_at_start_keeps_nobody_from_starting(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the limit of processes there is no thread to ask in."""
+
+    def refuse(thread: threading.Thread) -> None:  # noqa: ARG001 - as the library has it
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    names, notes = found(driver)
+    assert names is None
+    assert notes[0].startswith("The NVIDIA driver could not be asked for its cards: Resource temporarily unavailable")
 
 
 # --- a driver that is lost (D6) -----------------------------------------------------------------------------------
@@ -437,14 +452,33 @@ async def test_D6_a_call_that_hangs_is_given_up_and_blocks_nothing_once_it_retur
     for _ in range(60):
         mock_clock.jump(1.0)
         assert await monitor.read({}) == ()
-    assert monitor.hanging
     driver.tell(SMALL, BIG)
-    with trio.CancelScope(deadline=trio.current_time() + 1.0):
-        while monitor.hanging:
-            await trio.to_thread.run_sync(threading.Event().wait, 0.005)
-    mock_clock.jump(60.0)
-    assert len(await monitor.read({})) == 2
+    reads: tuple[DeviceRead, ...] = ()
+    for _ in range(2000):
+        if reads := await monitor.read({}):  # at the same moment: it waits for the driver alone
+            break
+        await trio.to_thread.run_sync(threading.Event().wait, 0.005)
+    assert len(reads) == 2
     assert monitor.lost() == {}
+
+
+async def test_D6_for_want_of_a_thread_no_card_is_lost(
+    driver: Driver, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the limit of processes the driver has not been asked: there is no reading now, and the next is as ever."""
+
+    async def refuse(work: object, **how: object) -> None:  # noqa: ARG001 - as trio has it
+        raise RuntimeError("can't start new thread")
+
+    monitor = driver.cards()
+    with monkeypatch.context() as patched:
+        patched.setattr(trio.to_thread, "run_sync", refuse)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(monitor.read, {})
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(CALL_SECONDS)
+    assert monitor.lost() == {}
+    assert len(await monitor.read({})) == 2
 
 
 async def test_D6_a_reading_that_somebody_does_not_wait_for_loses_no_card(
