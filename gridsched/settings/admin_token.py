@@ -28,14 +28,17 @@ def make_admin_token(data_dir: Path) -> str:
 def read_admin_token(data_dir: Path) -> str | None:
     """The token of a data directory; None where there is none that is a secret of this user's alone."""
     try:
-        # Not waited for: a pipe may be in its place.
-        descriptor = os.open(data_dir / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        with open(data_dir / FILE, "rb", opener=_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                return None
+            said = file.read(LONGEST + 2)
+    except OSError:  # a folder, too
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            return None
-        said = file.read(LONGEST + 2)
     token = said.decode("ascii", "replace").strip()
     return token if SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable() else None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe in the file's place would have its reader wait for a writer; what a link leads to is not ours."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -56,6 +56,16 @@ def test_H6_what_is_no_secret_is_replaced(tmp_path: Path, kind: str) -> None:
         assert (tmp_path / "elsewhere").read_text(encoding="utf-8") == "a" * 64
 
 
+def test_H6_a_folder_in_the_tokens_place_is_no_token(tmp_path: Path) -> None:
+    """A command says that there is none; the server starts without, and says so."""
+    (tmp_path / FILE).mkdir(0o700)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert read_admin_token(tmp_path) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    with pytest.raises(IsADirectoryError):
+        make_admin_token(tmp_path)
+
+
 def test_H6_a_folder_that_cannot_be_written_is_an_error_for_the_caller(tmp_path: Path) -> None:
     """The server starts without, and says so."""
     with pytest.raises(OSError, match="No such file"):
