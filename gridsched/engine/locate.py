@@ -111,8 +111,12 @@ def _configured(path: Path, environ: Mapping[str, str]) -> FoundEngine:
 
 def ask_pinned(program: Path, environ: Mapping[str, str]) -> FoundEngine:
     """The engine of a build that was chosen (`builds`). Never raises."""
-    if not program.is_file():
-        return nothing(f"the pinned engine {program} is not there: {HOW_TO_CHANGE_THE_PIN}", program)
+    try:
+        why = "" if program.is_file() else "is not there"
+    except OSError as error:  # in a folder that is closed to us by now
+        why = f"cannot be looked at ({error.strerror})"
+    if why:
+        return nothing(f"the pinned engine {program} {why}: {HOW_TO_CHANGE_THE_PIN}", program)
     env = _wheel_env_of(program, environ) or library_path(program, environ.get("LD_LIBRARY_PATH", ""))
     return _ask(_Candidate(program, env), environ)
 

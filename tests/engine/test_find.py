@@ -114,6 +114,12 @@ def test_a_configured_path_is_not_replaced_by_another_engine(tmp_path: Path) -> 
     assert str(tmp_path / "missing") in info.problem
 
 
+def test_a_pinned_engine_that_cannot_be_looked_at_is_said_and_not_raised(tmp_path: Path) -> None:
+    """A sentence with the way back, as for one that is gone."""
+    (found,) = located(pinned=tmp_path / ("x" * 300) / "llama-server")
+    assert "cannot be looked at (File name too long): go back with gridsched engine rollback" in found.info.problem
+
+
 @pytest.mark.parametrize("closed", [PermissionError(13, "Permission denied"), RuntimeError("no home")])
 @pytest.mark.parametrize("configured", ["~/engines", None])
 def test_a_folder_that_cannot_be_looked_at_is_said_and_not_raised(
