@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ VARIABLE = "GRIDSCHED_DATA_DIR"
 """The environment variable that names the data directory."""
 
 _LOCK = "owner.lock"
+_LOOKS, _LOOK_SECONDS = 100, 0.01
+"""A look takes microseconds; on a busy machine it may be put off in the middle of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +141,7 @@ def owner_of(path: Path) -> Holder | None:
     except OSError:
         return None
     try:
-        # Shared, and given back at once: only a server that starts in this very moment could take us for another.
+        # Shared, and given back at once: a server that starts in this very moment waits for that.
         fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read_holder(lock_fd)
@@ -160,10 +163,18 @@ def _require_ours(path: Path) -> None:
 
 
 def _lock(lock_fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataDirInUse(path, _read_holder(lock_fd)) from None
+    """Take the lock. Whoever looks for an owner shares it for a moment: that is none, and is waited for."""
+    for _ in range(_LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            break  # it is an owner's
+        fcntl.flock(lock_fd, fcntl.LOCK_UN)
+        time.sleep(_LOOK_SECONDS)
+    raise DataDirInUse(path, _read_holder(lock_fd))
 
 
 def _read_holder(lock_fd: int) -> Holder:

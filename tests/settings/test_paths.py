@@ -1,5 +1,6 @@
 """The data directory: found, made private, and owned by one server at a time."""
 
+import fcntl
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
+from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path, owner_of
 
 
 def refusal(path: Path) -> str:
@@ -116,6 +117,21 @@ def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
         assert caught.value.holder == Holder(os.getpid(), 1234)
     with DataDir.own(tmp_path):
         pass
+
+
+def test_who_only_looks_for_an_owner_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command or the watchdog shares the lock for a moment: a start waits for that, and not for ever."""
+    DataDir.own(tmp_path).close()
+    look = os.open(tmp_path / "owner.lock", os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    with pytest.raises(DataDirInUse):
+        DataDir.own(tmp_path)
+    assert 0.5 < sum(slept) < 2
+    monkeypatch.setattr("time.sleep", lambda _: os.close(look))
+    with DataDir.own(tmp_path):
+        assert owner_of(tmp_path) == Holder(os.getpid(), 0)
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"5", b'{"pid": 1}', b'{"pid": null, "port": 2}', b"\xff"])
