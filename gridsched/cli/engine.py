@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from pathlib import Path
 from gridsched import app
 from gridsched.cli.ending import any_end_is_ctrl_c
 from gridsched.cli.options import a_path, say
+from gridsched.cli.streams import tell
 from gridsched.devices.choice import Wanted
 from gridsched.devices.discover import find_cards
 from gridsched.engine.builds import AUTO, BuildError, Builds, Installed
@@ -71,6 +71,8 @@ def main(args: argparse.Namespace) -> int:
     except (BuildError, DataDirError) as error:
         say(str(error))
         return FAILED
+    except BrokenPipeError:
+        raise  # nobody reads the list to its end
     except OSError as error:
         say(f"{error.filename or 'the data directory'}: {error.strerror or error}; nothing was changed")
         return FAILED
@@ -80,43 +82,36 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _list(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
-    pinned = builds.pinned()
-    rows = [_of_build(build) for build in builds.all()]
-    known = {row["path"] for row in rows}
-    elsewhere = (found for found in located() if found.info.path and found.info.path not in known)
-    rows += [_of_found(found) for found in elsewhere]
-    if pinned is not None and str(pinned) not in {row["path"] for row in rows}:
+    found = [each for each in located() if each.info.path]
+    rows = [*map(_of_build, builds.all()), *map(_of_found, found)]
+    used = next((each.info.path for each in found if each.info.ok), None)
+    if (pinned := builds.pinned()) is not None:
         rows.append(_of_found(ask_pinned(pinned, os.environ)))
+        used = str(pinned)
     if settings.engine.path is not None:
-        configured = next(located(str(settings.engine.path)))
-        rows = [row for row in rows if row["path"] != configured.info.path]
-        rows.insert(0, _of_found(configured) | {"source": "engine.path"})
-    used = _used(rows, pinned) if settings.engine.path is None else 0
+        rows.insert(0, _of_found(next(located(str(settings.engine.path)))) | {"source": "engine.path"})
+        used = rows[0]["path"]
+    shown: dict[str, dict[str, str]] = {}
+    for row in rows:
+        shown.setdefault(row["path"], row)
     if args.json:
-        print(json.dumps([{"used": index == used, **row} for index, row in enumerate(rows)], indent=2))
+        print(json.dumps([{"used": path == used, **row} for path, row in shown.items()], indent=2))
     else:
-        print("\n".join(_table(rows, used)))
+        print("\n".join(_table([*shown.values()], used)))
     return 0
-
-
-def _used(rows: list[dict[str, str]], pinned: Path | None) -> int | None:
-    """Which row a server would take: the pinned one, else the first that is not one of our builds."""
-    if pinned is not None:
-        return next((index for index, row in enumerate(rows) if row["path"] == str(pinned)), None)
-    return next((index for index, row in enumerate(rows) if not row["name"] and not row["problem"]), None)
 
 
 def _use(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
     if args.engine == AUTO:
         builds.pin(None)
-        print("pinned nothing: the engine is looked for on PATH and in the usual places")
+        tell("pinned nothing: the engine is looked for on PATH and in the usual places")
         return _after_pin(settings, [])
     found = _tried(builds, args.engine)
     if not found.info.ok:
         say(found.info.problem)
         return FAILED
     builds.pin(Path(found.info.path))
-    print(f"pinned {app.describe(found.info)}")
+    tell(f"pinned {app.describe(found.info)}")
     return _after_pin(settings, app.engine_faults(settings, found))
 
 
@@ -125,10 +120,10 @@ def _install(builds: Builds, settings: Settings, args: argparse.Namespace) -> in
     if args.name is not None:
         builds.check_name(args.name)
     with builds.staging() as place:
-        got = unpack(args.source, place, _progress, sha256=args.sha256, cuda=cuda)
+        got = unpack(args.source, place, say, sha256=args.sha256, cuda=cuda)
         name = args.name or got.name
         builds.check_name(name)
-        print(f"unpacked {name} (sha256 {got.checksum})")
+        tell(f"unpacked {name} (sha256 {got.checksum})")
         found = tried_engine(ask_pinned(got.program, os.environ))
         if not found.info.ok:
             say(f"{name} was not installed: {found.info.problem}")
@@ -138,12 +133,12 @@ def _install(builds: Builds, settings: Settings, args: argparse.Namespace) -> in
         made = Installed(name, got.program, got.source, got.checksum, info.version, info.backend, today)
         build = builds.add(got.tree, made)
     found = dataclasses.replace(found, info=dataclasses.replace(found.info, path=str(build.program)))
-    print(f"installed {name}: {app.describe(found.info)}; it answered with a token")
+    tell(f"installed {name}: {app.describe(found.info)}; it answered with a token")
     _remark(found)
     if args.no_use:
         return 0
     builds.pin(build.program)
-    print(f"pinned {name}; the one before is kept: gridsched engine rollback")
+    tell(f"pinned {name}; the one before is kept: gridsched engine rollback")
     return _after_pin(settings, app.engine_faults(settings, found))
 
 
@@ -156,10 +151,10 @@ def _test(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
     if not found.info.ok:
         say(found.info.problem)
         return FAILED
-    print(f"engine     {app.describe(found.info)}")
+    tell(f"engine     {app.describe(found.info)}")
     for device in found.devices:
-        print(f"device     {device.name}: {device.label}")
-    print("ok         a tiny model answered with a token")
+        tell(f"device     {device.name}: {device.label}")
+    tell("ok         a tiny model answered with a token")
     _remark(found)
     return 0
 
@@ -167,13 +162,13 @@ def _test(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
 def _rollback(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:  # noqa: ARG001 - as the others
     program = builds.rollback()
     if program is None:
-        print("pinned nothing, as before: the engine is looked for on PATH and in the usual places")
+        tell("pinned nothing, as before: the engine is looked for on PATH and in the usual places")
         return _after_pin(settings, [])
     found = tried_engine(ask_pinned(program, os.environ))
     if not found.info.ok:
         say(f"{program} is pinned again, but {found.info.problem}")
         return FAILED
-    print(f"pinned {app.describe(found.info)} again")
+    tell(f"pinned {app.describe(found.info)} again")
     return _after_pin(settings, app.engine_faults(settings, found))
 
 
@@ -201,10 +196,10 @@ def _tried(builds: Builds, name: str) -> FoundEngine:
 def _after_pin(settings: Settings, faults: list[str]) -> int:
     """What stands in the way of the pin, or comes next."""
     for fault in faults:
-        print(f"problem    {fault}")
+        tell(f"problem    {fault}")
     if settings.engine.path is not None:
-        print(f"but engine.path in the configuration names {settings.engine.path}, which goes first: set it to auto")
-    print("a server that runs goes on with its engine until it is started again")
+        tell(f"but engine.path in the configuration names {settings.engine.path}, which goes first: set it to auto")
+    tell("a server that runs goes on with its engine until it is started again")
     return app.CONFIGURATION if faults else 0
 
 
@@ -212,11 +207,7 @@ def _remark(found: FoundEngine) -> None:
     monitor, _ = find_cards(Wanted())
     cards = monitor.devices() if monitor is not None else ()
     for sentence in advice(found.devices, found.card_trouble, cards, compiler=shutil.which("nvcc") is not None):
-        print(f"note       {sentence}")
-
-
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        tell(f"note       {sentence}")
 
 
 def _of_build(build: Installed) -> dict[str, str]:
@@ -231,12 +222,12 @@ def _of_found(found: FoundEngine) -> dict[str, str]:
     return {"name": "", "version": info.version, "backend": info.backend, **said}
 
 
-def _table(rows: list[dict[str, str]], used: int | None) -> Iterator[str]:
+def _table(rows: list[dict[str, str]], used: str | None) -> Iterator[str]:
     if not rows:
         yield "no engine here; gridsched engine install wheel fetches one"
         return
     width = max(len(row["name"] or "-") for row in rows)
-    for index, row in enumerate(rows):
-        mark, name = "*" if index == used else " ", row["name"] or "-"
+    for row in rows:
+        mark, name = "*" if row["path"] == used else " ", row["name"] or "-"
         what = f"{row['version']} ({row['backend']})" if not row["problem"] else row["problem"]
         yield f"{mark} {name:<{width}}  {what}  {row['path']}  {row['installed'] or row['source']}"

@@ -89,8 +89,10 @@ def located(
     if pinned is not None:
         yield ask_pinned(pinned, environ)
         return
-    candidates = list(_candidates(environ))
-    for candidate in candidates:
+    candidates: dict[Path, _Candidate] = {}
+    for candidate in _candidates(environ):
+        candidates.setdefault(candidate.path, candidate)  # a usual folder may be on PATH
+    for candidate in candidates.values():
         yield _ask(candidate, environ)
     if not candidates:
         yield nothing(f"no {PROGRAM} was found: {HOW_TO_GET_ONE}")

@@ -110,6 +110,31 @@ def test_a_pinned_engine_that_is_gone_is_told_with_the_way_back(
     assert "is not there" in capsys.readouterr().err
 
 
+def test_a_program_is_listed_once_and_the_one_that_is_used_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it lies on PATH and in a usual folder, or is one of the builds here."""
+    assert main(["engine", "install", "--no-use", str(build(tmp_path / "one"))]) == 0
+    assert not listed(capsys)["one"]["used"]
+    folder = tmp_path / "data" / "engines" / "one"
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setattr("gridsched.engine.locate.INSTALL_FOLDERS", (str(folder), "/nowhere"))
+    assert main(["engine", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["used"] for row in rows if row["path"] == str(folder / "llama-server")] == [True]
+    assert sum(row["used"] for row in rows) == 1
+
+
+def test_what_was_changed_is_not_denied_where_nobody_can_be_told(tmp_path: Path) -> None:
+    """A full disk or a reader that has gone is about the words, not about the pin."""
+    pins = tmp_path / "data" / "engines" / "pinned.json"
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-u", "-m", "gridsched", "engine", "use", "auto"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(pins.read_text(encoding="utf-8")) == {"pins": [None]}
+
+
 def test_a_name_that_is_no_build_is_told_with_those_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
