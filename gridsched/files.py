@@ -5,11 +5,12 @@ several processes write: the one in between has a fixed name, so that a killed w
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file, or make it. Blocks until the disk has it. Raises OSError; what was there is then untouched.
+    """Replace a file, or make it. Blocks until the disk has it. Raises OSError where what was there is untouched.
 
     Nobody can have opened it before it had its rights: it is a secret from its first byte where `mode` says so.
     """
@@ -29,9 +30,11 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name survives a loss of power, too."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """The new name survives a loss of power, too; where a disk has no word for that, or a folder cannot be read, it is
+    there all the same."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

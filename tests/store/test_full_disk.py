@@ -1,5 +1,6 @@
 """A disk that takes no byte more: each file that cannot be written is one line, and everything goes on."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -127,3 +128,17 @@ def test_a_small_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
             atomic_write(path, b"new")
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("small", b"old")]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_small_file_that_is_there_is_not_called_unwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some disks know no fsync of a folder: the file is whole, and only a loss of power could undo it."""
+    sync = os.fsync
+
+    def of_files_only(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").is_dir():
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", of_files_only)
+    atomic_write(tmp_path / "small", b"new")
+    assert (tmp_path / "small").read_bytes() == b"new"
