@@ -208,26 +208,33 @@ def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
     ) as process:
         try:
             printed = _read(process, until)
-            process.wait(max(0.0, until - time.monotonic()))
         finally:
-            if process.returncode is None:  # not reaped: the number is its own, and its group's
-                os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # not reaped yet: the number is its own, and its group's
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, path, printed)
     return printed.decode("utf-8", "replace")
 
 
 def _read(process: subprocess.Popen[bytes], until: float) -> bytes:
-    """All that is printed. Raises TimeoutExpired, also for what prints on and on."""
+    """All that is printed, when it has ended. Raises TimeoutExpired, also for what prints on and on."""
     assert process.stdout is not None  # noqa: S101 - it was asked for
     parts: list[bytes] = []
-    while sum(map(len, parts)) < MOST_PRINTED_BYTES:
-        if not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+    while sum(map(len, parts)) < MOST_PRINTED_BYTES and _readable(process.stdout.fileno(), until):
+        if part := os.read(process.stdout.fileno(), MOST_PRINTED_BYTES):
+            parts.append(part)
+            continue
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            if _readable(pidfd, until):
+                return b"".join(parts)
             break
-        if not (part := os.read(process.stdout.fileno(), MOST_PRINTED_BYTES)):
-            return b"".join(parts)
-        parts.append(part)
+        finally:
+            os.close(pidfd)
     raise subprocess.TimeoutExpired(process.args, ASK_TIMEOUT_SECONDS)
+
+
+def _readable(descriptor: int, until: float) -> bool:
+    return bool(select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0])
 
 
 def _told_apart(version: str, path: Path) -> str:

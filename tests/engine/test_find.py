@@ -171,13 +171,14 @@ def test_an_engine_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: p
     assert "4 MiB" in find_engine(str(path)).info.problem
 
 
-def test_a_wrapper_that_never_answers_is_ended_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The script alone is not the program."""
-    monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", 0.05)
-    path = shell(tmp_path, f"sleep 60 & echo $! > {tmp_path}/pid; wait")
-    assert "no end of its answer within 0.05 s" in find_engine(str(path)).info.problem
+@pytest.mark.parametrize(
+    ("ending", "problem"),
+    [("exec yes", "no end of its answer within"), ("echo v1", "does not look like a llama-server")],
+)
+def test_what_a_wrapper_has_started_ends_with_the_question(tmp_path: Path, ending: str, problem: str) -> None:
+    """The script alone is not the program: whether it prints on and on, or answers and leaves."""
+    path = shell(tmp_path, f"sleep 60 > /dev/null 2>&1 & echo $! > {tmp_path}/pid; {ending}")
+    assert problem in find_engine(str(path)).info.problem
     with contextlib.suppress(ProcessLookupError):  # gone and reaped already
         ended = os.pidfd_open(int((tmp_path / "pid").read_text(encoding="ascii")))
         assert select.select([ended], [], [], PATIENCE_SECONDS)[0] == [ended]
