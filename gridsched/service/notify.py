@@ -6,7 +6,6 @@ reason to serve worse. What it could not be told at once goes with the next word
 
 import os
 import socket
-import time
 from collections.abc import Mapping, MutableMapping
 from types import TracebackType
 from typing import Self
@@ -54,12 +53,8 @@ class Manager:
         return self._socket is not None
 
     def ready(self) -> None:
-        """The server takes requests, for the first time or again after `reloading`."""
+        """The server takes requests."""
         self._tell({"READY": "1"})
-
-    def reloading(self) -> None:
-        """A new configuration is being read; `ready` ends that."""
-        self._tell({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)})
 
     def stopping(self, within_seconds: float) -> None:
         """The server ends, in that time at the latest: the manager's own limit moves there."""
