@@ -37,19 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Install, or remove. 0 when all of it is done, 1 when something is not, 2 for a configuration that is wrong."""
     try:
-        folder = _unit_folder(os.environ)
+        installer = Installer(_unit_folder(os.environ), Systemd(os.environ), force=args.force)
         if args.uninstall:
-            return _uninstall(Installer(folder, Systemd(os.environ), force=args.force), dry=args.dry_run)
+            return _uninstall(installer, dry=args.dry_run)
         words = _words(args)
         texts = {name: rendered(name, words) for name in UNITS}
     except StartError as error:
         return refuse(error)
     except (DataDirError, UnitError) as error:
         return refuse(StartError(str(error)))
-    installer = Installer(folder, Systemd(os.environ), force=args.force)
     if args.dry_run:
         for name, text in texts.items():
-            tell(f"# {printable(str(folder / name))}\n{text}")
+            tell(f"# {printable(str(installer.folder / name))}\n{text}")
         for command in ("daemon-reload", *(f"{verb} {name}" for name in UNITS for verb in ("enable", "start"))):
             tell(f"# then: systemctl --user {command}")
         return 0
@@ -65,9 +64,7 @@ def _words(args: argparse.Namespace) -> Words:
     settings, _ = read_settings(config, os.environ, None, None, None)
     port = settings.watchdog.port
     if port == settings.server.port:
-        raise StartError(
-            f"{settings.told(('watchdog', 'port'), f'{port} is the port of the gateway (server.port) too')}"
-        )
+        raise StartError(settings.told(("watchdog", "port"), f"{port} is the port of the gateway (server.port) too"))
     try:
         read_settings(config, {**environment, **home}, None, None, None)
     except StartError as error:

@@ -5,7 +5,6 @@ Must never send the token anywhere else: only to the port that the directory's o
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 import httpx
 
 from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
-from gridsched.cli.options import a_path
-from gridsched.library.names import printable
+from gridsched.cli.options import a_path, say
 from gridsched.settings.admin_token import FILE, read_admin_token
 from gridsched.settings.paths import DataDirError, Holder, data_dir_path, owner_of
 
@@ -37,7 +35,7 @@ def ask(args: argparse.Namespace, path: str, tell: Callable[[Mapping[str, Any]],
         with connect(args) as client:
             tell(fetch(client, path, "POST"))
     except (NotHere, DataDirError) as error:
-        print(f"gridsched: {printable(str(error))}", file=sys.stderr)
+        say(str(error))
         return 1
     except (httpx.HTTPError, NotOurs, Refused) as error:
         return explain(args, error)
