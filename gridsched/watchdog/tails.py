@@ -3,6 +3,7 @@
 Must never open a file by a name that somebody else has given: names are looked for in what the folder lists.
 """
 
+import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ GATEWAY = "gateway"
 MOST_LINES = 1000
 MOST_BYTES = 1024 * 1024
 SHOWN_NAMES = 100
+LONGEST_NAME = 180
 
 
 class NoLog(Exception):
@@ -30,12 +32,20 @@ def tail(places: Places, commands: Commands, name: str, lines: int) -> dict[str,
     if name == GATEWAY:
         return _of_gateway(places, commands, lines)
     logs = _logs(places.logs)
-    wanted = re.sub(r"[^\w.@+-]", "_", name).lstrip(".") or "model"  # as the gateway calls the file
-    path = next((logs[each] for each in logs if each.casefold() == wanted.casefold()), None)
+    called = file_name(name)
+    folded = (called.casefold(), name.casefold())  # the second for one that was read in the list below
+    path = logs.get(called) or next((logs[each] for each in logs if each.casefold() in folded), None)
     if path is None:
         there = ", ".join([GATEWAY, *sorted(logs)][:SHOWN_NAMES])
         raise NoLog(f"there is no log of {name[:100]!r}; there are: {there}")
     return _read((path, path.with_name(f"{path.name}.1")), lines)
+
+
+def file_name(name: str) -> str:
+    """What the gateway calls the log of a model, without the ending: with a mark where a file cannot be called so."""
+    plain = re.sub(r"[^\w.@+-]", "_", name, flags=re.ASCII).lstrip(".")[:LONGEST_NAME]
+    mark = hashlib.blake2s(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return plain if plain == name != "" else f"{plain}-{mark}"
 
 
 def _logs(folder: Path) -> dict[str, Path]:

@@ -1,10 +1,12 @@
 """Logs and cards: what can be looked at when nothing else answers."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gridsched.engine import logs
 from gridsched.watchdog.commands import CannotRun, Commands
 from gridsched.watchdog.gpus import amd_cards, gpu_status, host_memory
 from gridsched.watchdog.places import Places
@@ -32,12 +34,24 @@ def commands(places: Places) -> Commands:
 
 
 def test_the_last_lines_of_a_model_s_log_come_across_its_rotation(places: Places, commands: Commands) -> None:
-    """Oldest first; the name as the gateway made a file's name of it."""
+    """Oldest first."""
     places.logs.mkdir()
-    (places.logs / "pub_chat-4b.log.1").write_text("one\ntwo\n", encoding="utf-8")
-    (places.logs / "pub_chat-4b.log").write_text("three\nfo\ufffdur\n", encoding="utf-8")
-    assert tail(places, commands, "pub/Chat-4b", 3)["lines"] == ["two", "three", "fo\ufffdur"]
-    assert tail(places, commands, "pub/chat-4b", 1)["lines"] == ["fo\ufffdur"]
+    (places.logs / "chat-4b.log.1").write_text("one\ntwo\n", encoding="utf-8")
+    (places.logs / "chat-4b.log").write_text("three\nfo\ufffdur\n", encoding="utf-8")
+    assert tail(places, commands, "chat-4b", 3)["lines"] == ["two", "three", "fo\ufffdur"]
+    assert tail(places, commands, "Chat-4b", 1)["lines"] == ["fo\ufffdur"]
+
+
+@pytest.mark.parametrize("model", ["pub/chat-4b", "m\u00fcller", "..", "x" * 300, "\ud800"])
+def test_a_model_s_log_is_found_where_the_gateway_keeps_it(places: Places, commands: Commands, model: str) -> None:
+    """Also under a name that no file can have; and by the name that is told when there is none of another."""
+    places.logs.mkdir()
+    called = logs.file_name(model)
+    (places.logs / called).write_text(f"of {called}\n", encoding="utf-8")
+    assert tail(places, commands, model, 1)["lines"] == [f"of {called}"]
+    with pytest.raises(NoLog, match=re.escape(called.removesuffix(".log"))):
+        tail(places, commands, "another", 1)
+    assert tail(places, commands, called.removesuffix(".log"), 1)["lines"] == [f"of {called}"]
 
 
 @pytest.mark.parametrize("name", ["../watchdog.token", "/etc/passwd", "watchdog.token", "link", "a\0b", "x" * 5000])
