@@ -365,7 +365,7 @@ class Keeper:
 
     def _restart(self, verdict: Verdict, drain_seconds: float) -> dict[str, Any]:
         """End whoever owns the data directory, and start the gateway the way it was started."""
-        owner = verdict.owner.process if verdict.owner else None
+        owner = verdict.process
         if verdict.owner is not None and owner is None:
             return {"restarted": False, "why": f"{verdict.sentence}: nobody is signalled who cannot be proven"}
         child = self._child.id if self._child is not None else None

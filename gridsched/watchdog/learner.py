@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 
 from gridsched.watchdog.configuration import Configuration
-from gridsched.watchdog.processes import age_seconds
-from gridsched.watchdog.watch import Owner, Verdict
+from gridsched.watchdog.processes import ProcessId, age_seconds
+from gridsched.watchdog.watch import Verdict
 
 
 class Learner:
@@ -17,7 +17,7 @@ class Learner:
     def __init__(self, configuration: Configuration, healthy_seconds: float) -> None:
         self._configuration = configuration
         self._healthy_seconds = healthy_seconds
-        self._owner: Owner | None = None
+        self._process: ProcessId | None = None
         self._started_with = ""
         self._before = ""
         self._healthy_since: float | None = None
@@ -30,8 +30,8 @@ class Learner:
     def saw(self, verdict: Verdict) -> tuple[bool, str]:
         """Whether the gateway has served well for long enough by now, and a sentence when its configuration is kept."""
         now, sha256 = time.monotonic(), self._configuration.fingerprint()
-        if (verdict.owner and verdict.owner.process) != (self._owner and self._owner.process):
-            self._owner, self._healthy_since, self._done = verdict.owner, None, False
+        if verdict.process != self._process:
+            self._process, self._healthy_since, self._done = verdict.process, None, False
             self._started_with = self._read_at_start(verdict, sha256)
         self._before = sha256
         if not verdict.healthy:
@@ -52,6 +52,7 @@ class Learner:
         before us, what has not been touched since it started."""
         if self._before:
             return sha256 if sha256 == self._before else ""
-        process = verdict.owner.process if verdict.owner else None
         touched = self._configuration.touched_seconds_ago()
-        return sha256 if process and touched is not None and touched > age_seconds(process) + 2.0 else ""
+        if verdict.process is None or touched is None:
+            return ""
+        return sha256 if touched > age_seconds(verdict.process) + 2.0 else ""

@@ -75,6 +75,11 @@ class Verdict:
     since: float = field(default_factory=time.time)
 
     @property
+    def process(self) -> ProcessId | None:
+        """The gateway, where there is one and it can be proven."""
+        return self.owner.process if self.owner else None
+
+    @property
     def healthy(self) -> bool:
         """It beats, where it can, and answers."""
         return self.state is State.SERVING and self.answer is not None
@@ -86,7 +91,7 @@ class Verdict:
         if self.half:
             said["stands"] = self.half
         if self.owner is not None:
-            said["pid"] = self.owner.process.pid if self.owner.process else None
+            said["pid"] = self.process.pid if self.process else None
             said["port"] = self.owner.port or None
         if self.beat is not None:
             said["heartbeat"] = {
@@ -133,8 +138,9 @@ class Watch:
                 return self._last  # of a look that began after this question
             self._begun += 1
             verdict = self._judge(owner_of(self._places))
-            if (verdict.state, verdict.half) == (self._last.state, self._last.half) and _same(verdict, self._last):
-                verdict = replace(verdict, since=self._last.since)
+            before = self._last
+            if (verdict.state, verdict.half, verdict.process) == (before.state, before.half, before.process):
+                verdict = replace(verdict, since=before.since)
             self._last, self._judged = verdict, self._begun
         return verdict
 
@@ -271,7 +277,3 @@ def _number(value: object) -> int:
 
 def _ago(seconds: float) -> float:
     return time.time() - seconds
-
-
-def _same(one: Verdict, other: Verdict) -> bool:
-    return one.owner is not None and other.owner is not None and one.owner.process == other.owner.process

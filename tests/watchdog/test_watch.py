@@ -37,10 +37,13 @@ def held(places: Places) -> Iterator[int]:
 
 
 def test_nobody_runs_where_nobody_holds_the_lock(places: Places) -> None:
-    """A file that is left over says nothing."""
-    assert Watch(places, 30.0).look().state is State.NOT_RUNNING
+    """A file that is left over says nothing. Nor does it begin anew with each question since when that is so."""
+    watch = Watch(places, 30.0)
+    assert watch.look().state is State.NOT_RUNNING
+    since = watch.last().since
     places.lock.write_text(json.dumps({"pid": os.getpid(), "port": 1234}), encoding="utf-8")
-    assert Watch(places, 30.0).look().state is State.NOT_RUNNING
+    assert watch.look().state is State.NOT_RUNNING
+    assert watch.last().since == since
 
 
 def test_a_gateway_that_beats_and_answers_serves(places: Places, stranger: Start) -> None:
