@@ -228,8 +228,8 @@ class Keeper:
         if self._held is None and time.monotonic() >= self._next_start:
             self._start(self._launch)
 
-    def _start(self, launch: Launch) -> None:
-        """As our child with `--run`, else on its own."""
+    def _start(self, launch: Launch) -> str:
+        """As our child with `--run`, else on its own; why that has failed, empty when it has not."""
         self._held = None
         self._learner.starts(self._configuration.fingerprint())
         try:
@@ -237,8 +237,9 @@ class Keeper:
         except CannotStart as error:
             self._say(str(error))
             self._later()
-            return
+            return str(error)
         self._say(f"started the gateway, process {self._child.id.pid}")
+        return ""
 
     def _later(self) -> None:
         self._next_start = time.monotonic() + self._pause
@@ -378,12 +379,9 @@ class Keeper:
         self._next_start, self._pause, self._rolled_back = 0.0, self._limits.first_pause_seconds, None
         if self._signals:
             return {"restarted": False, "ended": ended, "why": "the watchdog was told to stop"}
-        if unit:
-            problem = self._units.restart(unit)
-            if problem:
-                return {"restarted": False, "ended": ended, "why": problem}
-        else:
-            self._start(launch)
+        problem = self._units.restart(unit) if unit else self._start(launch)
+        if problem:
+            return {"restarted": False, "ended": ended, "why": problem}
         return self._settle() | {"ended": ended, "by": f"systemd unit {unit}" if unit else "the watchdog"}
 
     def _end(self, processes: Sequence[ProcessId], drain_seconds: float) -> list[dict[str, Any]]:

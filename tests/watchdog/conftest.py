@@ -152,14 +152,14 @@ def bench(places: Places) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def stranger(places: Places) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """Starts a gateway that is nobody's child but the test's."""
+def stranger(places: Places) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts a gateway that is nobody's child but the test's, in a folder of its own if it shall have one."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(words: str) -> subprocess.Popen[bytes]:
+    def start(words: str, folder: Path | None = None) -> subprocess.Popen[bytes]:
         assert places.config_flag is not None
         places.config_flag.write_text(words, encoding="utf-8")
-        process = subprocess.Popen(gateway_command(places), env=places.environ, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(gateway_command(places), env=places.environ, stdout=subprocess.DEVNULL, cwd=folder)
         started.append(process)
         watch = Watch(places, 30.0)
         until(lambda: watch.look().state.value != "not_running" and watch.look().owner.port)  # type: ignore[union-attr]  # it has one then

@@ -22,7 +22,7 @@ from tests.watchdog.conftest import NO_PATIENCE_SECONDS, QUICK, Bench, gateway_c
 
 pytestmark = pytest.mark.slow
 
-Start = Callable[[str], subprocess.Popen[bytes]]
+Start = Callable[..., subprocess.Popen[bytes]]
 
 
 def stop(pid: int) -> None:
@@ -286,6 +286,19 @@ def test_without_run_nothing_is_started_and_a_restart_keeps_how_it_was_started(p
     assert os.getsid(pid) == pid, "it does not go with the watchdog's terminal"
     os.kill(pid, signal.SIGKILL)
     until(lambda: bench.keeper.turn() is None and bench.has_said("has ended"))
+
+
+def test_a_restart_that_cannot_even_begin_is_said_to_have_failed(places: Places, stranger: Start) -> None:
+    """The folder that it was started in is gone: nobody waits for a gateway that does not come."""
+    bench = Bench(places, runs=False, limits=replace(QUICK, settle_seconds=0.1))
+    folder = places.cwd / "gone soon"
+    folder.mkdir()
+    theirs = stranger("", folder)
+    folder.rmdir()
+    outcome = ask_in_threads(bench, 1)[0]
+    assert theirs.wait(5) == 0
+    assert outcome["restarted"] is False
+    assert "gone soon" in outcome["why"]
 
 
 def test_a_unit_of_the_service_manager_is_restarted_by_it(places: Places, stranger: Start) -> None:
