@@ -110,6 +110,7 @@ class Keeper:
         self._next_start = 0.0
         self._pause = limits.first_pause_seconds
         self._held: tuple[int, str] | None = None
+        self._tried = ""  # the configuration that the last start was to read
         self._rolled_back: dict[str, Any] | None = None
         self._learner = Learner(configuration, limits.healthy_seconds)
         self._wedged_looks = 0
@@ -230,8 +231,8 @@ class Keeper:
 
     def _start(self, launch: Launch) -> str:
         """As our child with `--run`, else on its own; why that has failed, empty when it has not."""
-        self._held = None
-        self._learner.starts(self._configuration.fingerprint())
+        self._held, self._tried = None, self._configuration.fingerprint()
+        self._learner.starts(self._tried)
         try:
             self._child = self._starter.start(launch, bound=self._runs)
         except CannotStart as error:
@@ -272,6 +273,10 @@ class Keeper:
         return False
 
     def _stay_down(self, code: int) -> None:
+        if self._configuration.fingerprint() != self._tried:
+            self._say(f"the gateway has ended: {_how(code)}; its configuration has changed meanwhile: trying again")
+            self._next_start, self._rolled_back = 0.0, None
+            return
         if code == CONFIGURATION and self._roll_back():
             self._next_start = 0.0
             return

@@ -126,6 +126,25 @@ def test_a_person_s_file_stays_where_the_last_good_one_does_not_help(bench: Benc
     assert sum("ROLLED BACK" in sentence for sentence in bench.said) == 1
 
 
+@pytest.mark.parametrize("code", [2, 3])
+def test_a_file_that_is_mended_while_the_broken_one_is_tried_is_tried_next(bench: Bench, code: int) -> None:
+    """It is not what did not start: it is neither rolled back nor waited for, as if it were."""
+    bench.configure("well")
+    bench.turn_until(lambda: bench.has_said("kept as the last good one"))
+    bench.configure(f"exit {code}")
+    os.kill(bench.pid(), signal.SIGKILL)
+    bench.turn_until(lambda: bench.has_said("killed by SIGKILL"))
+    bench.turn_until(lambda: sum("started the gateway" in sentence for sentence in bench.said) == 2)
+    broken = bench.keeper._child
+    assert broken is not None
+    until(lambda: identify(broken.id.pid) is None)
+    bench.configure("mended")
+    bench.turn_until(bench.serves)
+    assert bench.places.config_flag is not None
+    assert bench.places.config_flag.read_text(encoding="utf-8") == "mended"
+    assert not bench.has_said("ROLLED BACK")
+
+
 def test_a_gateway_that_stands_is_noticed_and_restarted(bench: Bench) -> None:
     """SIGSTOP: it lives, holds its lock and its port, and does nothing."""
     bench.configure("")
