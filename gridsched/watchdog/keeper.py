@@ -330,9 +330,10 @@ class Keeper:
 
     def _unwedge(self, verdict: Verdict) -> None:
         """Restart what stands: seen several times in a row, so that it is no machine that has just woken up."""
-        self._wedged_looks = self._wedged_looks + 1 if verdict.state is State.WEDGED else 0
         patience = self._limits.wedged_seconds * self._limits.front_patience if verdict.half == "front" else 0.0
-        if self._wedged_looks < self._limits.wedged_looks or verdict.standing_seconds < patience:
+        is_enough = verdict.state is State.WEDGED and verdict.standing_seconds >= patience
+        self._wedged_looks = self._wedged_looks + 1 if is_enough else 0
+        if self._wedged_looks < self._limits.wedged_looks:
             return
         now = time.monotonic()
         if (
@@ -345,7 +346,9 @@ class Keeper:
         self._unwedged.append(now)
         self._wedged_looks = 0
         self._say(f"THE GATEWAY IS WEDGED and is restarted: {verdict.sentence}")
-        self._restart(verdict, 0.0)
+        outcome = self._restart(verdict, 0.0)
+        if not outcome["restarted"]:
+            self._say(f"it is not restarted: {outcome['why']}")
 
     def _unhang(self, verdict: Verdict) -> None:
         """A child that does not even come to take the data directory hangs at its imports: killed, and tried again."""

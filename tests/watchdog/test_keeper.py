@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +18,7 @@ from gridsched.watchdog.configuration import digest
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import identify, state_of
 from gridsched.watchdog.units import Units
-from gridsched.watchdog.watch import State, Verdict
+from gridsched.watchdog.watch import Owner, State, Verdict
 from tests.watchdog.conftest import NO_PATIENCE_SECONDS, QUICK, Bench, gateway_command, until
 
 pytestmark = pytest.mark.slow
@@ -194,6 +195,23 @@ def test_a_gateway_that_always_stands_is_not_restarted_for_ever(places: Places) 
         )
     assert sum("IS WEDGED" in sentence for sentence in bench.said) == 1
     bench.close()
+
+
+def test_a_front_that_always_stands_is_left_when_its_time_is_over_and_that_is_said(places: Places) -> None:
+    """Once: it has longer to come back than a scheduler."""
+    bench = Bench(places, limits=replace(QUICK, restarts=1, front_patience=4.0))
+    bench.keeper._unwedged.append(time.monotonic())
+    for seconds in range(30, 200):
+        bench.keeper._unwedge(Verdict(State.WEDGED, "it stands", half="front", standing_seconds=seconds))
+        assert bench.has_said("not restarted again") is (seconds >= 119 + QUICK.wedged_looks)
+    assert len(bench.said) == 1
+
+
+def test_why_a_gateway_that_stands_is_not_restarted_is_said(bench: Bench) -> None:
+    """Nobody has asked who could be answered."""
+    for _ in range(QUICK.wedged_looks):
+        bench.keeper._unwedge(Verdict(State.WEDGED, "it stands", Owner(None, 0), half="scheduler"))
+    assert bench.has_said("nobody is signalled who cannot be proven")
 
 
 def test_somebody_else_s_gateway_is_waited_for(bench: Bench, stranger: Start) -> None:
