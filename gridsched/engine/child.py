@@ -21,7 +21,7 @@ import trio
 from gridsched.engine.guard import guard
 from gridsched.engine.identity import ProcessId, start_ticks
 from gridsched.engine.logs import OutputReader, RotatedLog
-from gridsched.threads import in_thread
+from gridsched.threads import begin, in_thread
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ PARENT_WAS_GONE = 125
 
 
 class Spawner:
-    """A thread that never ends, on which every child is forked.
+    """A thread that never ends, on which every child is forked. Raises OSError where there is none to be had.
 
     The kernel delivers the parent-death signal when the *thread* that forked ends. trio's worker threads end after 10 s
     without work, which would kill every child that was spawned from one.
@@ -64,7 +64,7 @@ class Spawner:
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, name="engine-spawner", daemon=True)
-        self.thread.start()
+        begin(self.thread)
 
     def _run(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from gridsched.core.events import FailureCause
 from gridsched.engine.address import Listener, free_port, listener
 from gridsched.engine.causes import not_started
-from gridsched.engine.child import Child
+from gridsched.engine.child import Child, Spawner
 from gridsched.engine.logs import RotatedLog
 from gridsched.threads import SHORTAGE_RETRY_SECONDS, begin, in_thread
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench
@@ -66,6 +66,13 @@ async def test_a_process_that_cannot_be_read_for_want_of_a_thread_is_none(
     with pytest.raises(OSError, match="temporarily unavailable") as caught:
         await Child.spawn(["/bin/sleep", "60"], {}, RotatedLog(tmp_path / "x.log"))
     assert caught.value.errno == errno.EAGAIN
+
+
+def test_the_thread_that_forks_may_be_the_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first load that the reader of its output left no thread for is a failed load, too, and not the server's end."""
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(OSError, match="for one more thread"):
+        Spawner()
 
 
 async def test_the_server_goes_on_when_no_process_can_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
