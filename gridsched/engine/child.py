@@ -50,6 +50,9 @@ LONGEST_CATCH_UP_SECONDS = 1.0
 HOME = "/"
 """Where processes stand: nobody can take it away from them, and they keep no folder from being removed."""
 
+KILLED_SECONDS = 5.0
+"""How long a killed process may take to end. One that the kernel holds, in a driver that hangs, never does."""
+
 CANNOT_EXECUTE = frozenset((126, 127))
 PARENT_WAS_GONE = 125
 
@@ -107,7 +110,7 @@ class Child:
         self._output = output
         self._pidfd = pidfd
         self._exited = trio.Event()
-        self._asked = False
+        self._asked_at: float | None = None
 
     @classmethod
     async def spawn(
@@ -173,37 +176,46 @@ class Child:
         self._exited.set()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group. Harmless after the end: the leader is a zombie until `end` reaps it."""
+        """Send a signal to the whole group. Harmless after the end: the leader is a zombie until `end` reaps it. One
+        that has become another user's (a wrapper with sudo) hears none, and what becomes of it is seen at its end."""
         if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
-    def terminate(self) -> None:
-        """Ask it to end, once. An engine takes a second SIGTERM for impatience and exits inside its signal handler: of
-        50 that were told twice within 30 ms one hung and five aborted, after up to 4 s; of 8 told once none did."""
-        if not self._asked:
-            self._asked = True
+    def terminate(self) -> float:
+        """Ask it to end, once; the moment of that. An engine takes a second SIGTERM for impatience and exits inside its
+        signal handler: of 50 that were told twice within 30 ms one hung and five aborted, after up to 4 s; of 8 told
+        once none did."""
+        if self._asked_at is None:
+            self._asked_at = trio.current_time()
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)  # one that stands still (S10) hears the other only then
+        return self._asked_at
 
     async def end(self, grace_seconds: float) -> int:
-        """TERM, then KILL after the grace, then reap: the exit status (negative for a signal). Shielded.
+        """TERM, then KILL at the end of the grace, which began when it was first asked, then reap: the exit status
+        (negative for a signal). Shielded.
 
         What the process left running in its group is killed with it. Reaping comes last, so that the number stays ours
-        until everything of the process is done with.
+        until everything of the process is done with. One that a kill does not end is left as it is, after a while and
+        with the kill's status: noted for the guard and the next start, and not `exited`.
         """
         with trio.CancelScope(shield=True):
             if not self.exited:
-                self.terminate()
-                with trio.move_on_after(grace_seconds):
-                    await self.wait()
+                await self._ends_by(self.terminate() + grace_seconds)
             self.signal(signal.SIGKILL)
-            if not self.exited:
-                await self.wait()
+            if not await self._ends_by(trio.current_time() + KILLED_SECONDS):
+                return -signal.SIGKILL
             await in_thread(self._finish)
             returncode = self.returncode = self._process.wait()
             os.close(self._pidfd)
         return returncode
+
+    async def _ends_by(self, deadline: float) -> bool:
+        if not self.exited:
+            with trio.CancelScope(deadline=deadline):
+                await self.wait()
+        return self.exited
 
     def _finish(self) -> None:
         self._output.finish()

@@ -96,6 +96,8 @@ class Life:
                 self._move(PhaseMove.TELL)
             moment = self._moment()
             returncode = of_the_program(await child.end(self._patience.grace_seconds))
+            if not child.exited:
+                _log.warning("the engine's process %d has not ended although it was killed: it is left", child.pid)
             self.tail = child.tail()
             if more and self._has_lost_its_port():
                 self._begin_again()

@@ -1,16 +1,19 @@
 """P2 and P4: a child never outlives us, is named for good, and is forked where the kernel needs it to be."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from gridsched.engine.child import Child, spawner
+from gridsched.engine.child import KILLED_SECONDS, Child, spawner
 from gridsched.engine.identity import start_ticks
 from gridsched.engine.logs import RotatedLog
 from tests.engine.conftest import PATIENCE_SECONDS
@@ -94,6 +97,34 @@ async def test_P8_a_child_is_asked_to_end_once(tmp_path: Path) -> None:
             (tmp_path / "stop").touch()
     assert child.returncode == 0
     assert child.tail().count("asked") == 1
+
+
+def not_heard(*_: object) -> None:
+    """A signal to a process that the kernel holds: taken, and to no effect."""
+
+
+def not_allowed(*_: object) -> None:
+    """A signal to another user's process."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("sent", [not_heard, not_allowed])
+async def test_P8_a_process_that_no_signal_ends_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, sent: Callable[..., None]
+) -> None:
+    """As one that hangs in a driver: the server still ends, a grace and a while after it was first asked."""
+    child = await Child.spawn(["/bin/sleep", "60"], {}, RotatedLog(tmp_path / "x.log"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", sent)
+        began = autojump_clock.current_time()
+        child.terminate()
+        await trio.sleep(6.0)
+        assert await child.end(10.0) == -signal.SIGKILL
+        assert autojump_clock.current_time() - began == 10.0 + KILLED_SECONDS
+        assert not child.exited
+    os.kill(child.pid, signal.SIGKILL)
+    await child.wait()
+    assert await child.end(0.0) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("path", "status"), [("/nowhere/llama-server", 127), ("/etc/passwd", 126)])

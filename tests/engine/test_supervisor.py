@@ -14,9 +14,11 @@ import trio
 from gridsched.core.events import Event, Failure, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption
+from gridsched.engine import child as child_module
 from gridsched.engine.cards import EngineDevice
 from gridsched.engine.identity import start_ticks
 from gridsched.engine.locate import FoundEngine
+from gridsched.engine.roster import read_roster
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.ports import Backend, Capability, DeviceInfo, Launch, UpstreamFailure
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, make_bench
@@ -342,6 +344,29 @@ async def test_B19_a_process_that_ignores_the_signal_is_killed_after_the_grace(
         stopped = trio.current_time()
     assert bench.exit().failure is None
     assert 0.2 <= trio.current_time() - stopped < 5.0
+
+
+@pytest.mark.usefixtures("leak_free")
+async def test_P8_a_server_ends_although_an_engine_does_not(
+    fake_engine: FoundEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kill has no effect on what hangs in a driver. It is said, and the next start finds it noted."""
+    bench = make_bench(fake_engine, tmp_path, stop_grace_seconds=0.05)
+    with trio.fail_after(PATIENCE_SECONDS):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "killpg", lambda *_: None)
+            patched.setattr(child_module, "KILLED_SECONDS", 0.05)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
+                await bench.wait_for(InstanceReady)
+                child = bench.engine._lives[ONE].child
+                nursery.cancel_scope.cancel()
+        assert child is not None
+        assert f"process {child.pid} has not ended although it was killed" in caplog.text
+        assert [entry.process.pid for entry in read_roster(tmp_path / "run")[0]] == [child.pid]
+        os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+        await child.end(0.0)
 
 
 async def test_cancelled_it_ends_the_process_first(bench: Bench) -> None:
