@@ -12,6 +12,7 @@ MAX_HEAD_BYTES = 64 * 1024  # a head of llama-server is under 1 KiB; the limit o
 MAX_CHUNK_LINE_BYTES = 4 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([1-9][0-9][0-9])( .*)?", re.DOTALL)
 _CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})[ \t]*(;.*)?", re.DOTALL)
+_LENGTH = re.compile(rb"[0-9]{1,19}")  # more digits than any body has; thousands of them the interpreter refuses
 _FIRST_FINAL_STATUS = 200  # 1xx heads announce; the real one follows
 
 
@@ -178,7 +179,7 @@ def _parse_head(head: bytes) -> Head:
 
 def _content_length(lengths: set[bytes]) -> int:
     length = lengths.pop()
-    if lengths or not length.isdigit():
+    if lengths or not _LENGTH.fullmatch(length):
         raise NotHttp("the content length is not one number")
     return int(length)
 

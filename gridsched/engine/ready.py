@@ -98,10 +98,10 @@ async def _check_identity(expected: Expected) -> None:
         return
     listed = await _ask(expected.address, "GET", "/v1/models")
     try:
-        tags = listed["data"][0].get("tags", ())
+        ours = expected.tag in listed["data"][0].get("tags", ())
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise NotReady("its list of models cannot be read") from error
-    if expected.tag not in tags:
+    if not ours:
         raise NotReady("another program answers at the engine's address")
 
 
@@ -111,7 +111,7 @@ async def _check_size(expected: Expected) -> None:
     try:
         slots = int(props["total_slots"])
         slot_ctx = int(props["default_generation_settings"]["n_ctx"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise NotReady("its properties cannot be read") from error
     if slots != expected.parallel:
         message = f"it runs {slots} slots where {expected.parallel} were planned"
@@ -142,5 +142,5 @@ async def _ask(address: Address, method: str, target: str, question: dict[str, o
             raise NotReady(message, cause)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotReady(f"its answer to {target} is not JSON") from error

@@ -297,6 +297,6 @@ def _count_busy(status: int, body: bytes) -> int:
         slots = json.loads(body)
         if status == HTTPStatus.OK:
             return sum(1 for slot in slots if slot["is_processing"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, "the engine's list of slots cannot be read") from error
     raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"the engine answered {status} when asked for its slots")

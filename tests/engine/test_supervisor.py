@@ -215,6 +215,26 @@ async def test_P6_a_process_that_is_not_as_planned_never_becomes_ready(
     assert len(bench.events) == 1
 
 
+@pytest.mark.parametrize(
+    ("place", "answer", "words"),
+    [
+        ("/v1/models", '{"data": [{"tags": null}]}', "list of models cannot be read"),
+        ("/v1/models", '{"data": []}', "list of models cannot be read"),
+        ("/props", '{"total_slots": Infinity}', "properties cannot be read"),
+        ("/props", "[]", "properties cannot be read"),
+        ("/completion", "[" * 50_000, "not JSON"),
+        ("/completion", "so", "not JSON"),
+    ],
+)
+async def test_P5_an_answer_without_sense_is_a_failed_load_and_nobody_elses(
+    bench: Bench, place: str, answer: str, words: str
+) -> None:
+    """Whatever an engine says to what it is asked at its start."""
+    failure = (await bench.run_to_the_end(bench.launch(answers={place: answer}))).failure
+    assert failure is not None
+    assert words in failure.message
+
+
 @pytest.mark.usefixtures("leak_free")
 @pytest.mark.parametrize("place", ["/health", "/completion"])
 async def test_P6_a_silent_start_ends_at_its_limit(fake_engine: FoundEngine, tmp_path: Path, place: str) -> None:

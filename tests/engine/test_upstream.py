@@ -318,10 +318,11 @@ async def test_the_engine_says_how_many_slots_are_busy(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", ["garbage_at", "close_at"])
-async def test_slots_that_cannot_be_read_are_a_failure(bench: Bench, switch: str) -> None:
+@pytest.mark.parametrize(
+    "switches", [{"garbage_at": "/slots"}, {"close_at": "/slots"}, {"answers": {"/slots": "[" * 50_000}}]
+)
+async def test_slots_that_cannot_be_read_are_a_failure(bench: Bench, switches: dict[str, Any]) -> None:
     """Not zero."""
-    switches: dict[str, Any] = {switch: "/slots"}
     async with bench.running(bench.launch(**switches)):
         with pytest.raises(UpstreamFailure):
             await bench.upstream.busy_slots(ONE)

@@ -68,6 +68,7 @@ class Switches:
     close_at: str = ""  # a path at which the connection is closed without a word
     break_after_bytes: int = -1  # so many bytes of a request's answer are sent, and the connection is closed
     garbage_at: str = ""  # a path that is answered with what is not HTTP
+    answers: dict[str, str] = field(default_factory=dict)  # what else a path is answered, as it is
     refuse_early_at: str = ""  # a path that is answered 413 and closed, before its body is read
     segment_bytes: int = 0  # answers are sent in pieces of so many bytes
     segment_pause_seconds: float = 0.0  # after each of them
@@ -211,6 +212,8 @@ class FakeServer:
             connection.shutdown(socket.SHUT_RDWR)
         elif path == switches.garbage_at:
             connection.sendall(b"SSH-2.0-OpenSSH_9.0\r\n")
+        elif path in switches.answers:
+            self.send(connection, framed(200, switches.answers[path].encode()))
         elif path == "/health":
             self.send(connection, self.health())
         elif path in ("/completion", "/v1/rerank") or (path == "/v1/embeddings" and body in PROBES):
