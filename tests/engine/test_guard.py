@@ -141,7 +141,7 @@ def test_P2_the_guard_ends_with_a_server_that_ends_well(tmp_path: Path) -> None:
     """Nothing is left of either, and nothing is said to be running."""
     with server(tmp_path, "end", "") as (process, (guard, *pids)), watched([guard]) as pidfds:
         assert process.wait(PATIENCE_SECONDS) == 0
-        assert gone(pidfds, WITHIN_SECONDS)
+        assert gone(pidfds, PATIENCE_SECONDS)
         assert [pid for pid in pids if (found := ProcessId.of(pid)) and found.alive()] == []
         assert b'"children": []' in (tmp_path / "data" / "run" / "children.json").read_bytes()
 
@@ -222,7 +222,7 @@ async def test_P2_what_left_its_group_ends_with_the_rest_of_its_spawn(tmp_path: 
                 await trio.sleep(0.01)
         with watched([int(child.tail()[0]), other.pid]) as pidfds:
             await child.end(PATIENCE_SECONDS)
-            assert gone(pidfds[:1], WITHIN_SECONDS)
+            assert gone(pidfds[:1], PATIENCE_SECONDS)
             assert not gone(pidfds[1:], 0.0)
 
 

@@ -117,8 +117,7 @@ async def test_a_socket_path_that_is_too_long_moves_to_a_short_private_folder(
 
 
 async def test_B7_an_exit_while_starting_is_seen_at_once(bench: Bench) -> None:
-    """Not after the start's limit, and with what it printed."""
-    started = trio.current_time()
+    """Not after the start's limit, which is longer than our patience, and with what it printed."""
     line = "llama_model_load: error loading model: unknown model architecture: 'foo'"
     failure = (await bench.run_to_the_end(bench.launch(exit_at="start", print_lines=[line]))).failure
     assert failure is not None
@@ -126,7 +125,6 @@ async def test_B7_an_exit_while_starting_is_seen_at_once(bench: Bench) -> None:
     assert line in failure.log_tail
     assert "foo" in failure.message
     assert failure.log_path == str(bench.engine.log_path(ModelName("org/tiny")))
-    assert trio.current_time() - started < 5.0
     assert bench.events == [InstanceExited(ONE, failure)]
 
 
@@ -246,14 +244,15 @@ async def test_P6_a_silent_start_ends_at_its_limit(fake_engine: FoundEngine, tmp
     assert "0.5 s" in failure.message
 
 
-@pytest.mark.usefixtures("leak_free")
-async def test_a_connection_that_breaks_while_starting_is_tried_again(fake_engine: FoundEngine, tmp_path: Path) -> None:
-    """It proves nothing, until the start's limit has passed."""
-    bench = make_bench(fake_engine, tmp_path, startup_timeout_seconds=2.5)
-    failure = (await bench.run_to_the_end(bench.launch(close_at="/props"))).failure
-    assert failure is not None
-    assert failure.cause is FailureCause.START_TIMEOUT
-    assert bench.records("path").count("/props") > 1
+async def test_a_connection_that_breaks_while_starting_is_tried_again(bench: Bench) -> None:
+    """It proves nothing: the process is neither ready nor a failure."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.engine.run, ONE, bench.launch(close_at="/props"), bench.post)
+            while bench.records("path").count("/props") < 2:  # noqa: ASYNC110 - another process writes it
+                await trio.sleep(0.01)
+            bench.engine.stop(ONE)
+    assert bench.events == [InstanceExited(ONE, None)]
 
 
 async def test_B15_a_stop_while_starting_is_no_failure(bench: Bench) -> None:
@@ -363,7 +362,7 @@ async def test_B19_a_process_that_ignores_the_signal_is_killed_after_the_grace(
     async with bench.running(bench.launch(ignore_term=True)):
         stopped = trio.current_time()
     assert bench.exit().failure is None
-    assert 0.2 <= trio.current_time() - stopped < 5.0
+    assert 0.2 <= trio.current_time() - stopped < 10.0  # the grace that it has by default
 
 
 @pytest.mark.usefixtures("leak_free")
@@ -426,9 +425,13 @@ async def test_S10_a_process_stands_still_and_goes_on(bench: Bench) -> None:
         bench.engine.resume(InstanceId(99))
 
 
+@pytest.mark.usefixtures("leak_free")
 @pytest.mark.parametrize("how", ["stopped", "cancelled"])
-async def test_S10_a_process_that_stands_still_ends_as_soon_as_any(bench: Bench, how: str) -> None:
+async def test_S10_a_process_that_stands_still_ends_as_soon_as_any(
+    fake_engine: FoundEngine, tmp_path: Path, how: str
+) -> None:
     """Whoever ends it continues it: the signal is heard, and no grace has to pass."""
+    bench = make_bench(fake_engine, tmp_path, stop_grace_seconds=2 * PATIENCE_SECONDS)
     with trio.fail_after(PATIENCE_SECONDS):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bench.engine.run, ONE, bench.launch(), bench.post)
@@ -437,12 +440,10 @@ async def test_S10_a_process_that_stands_still_ends_as_soon_as_any(bench: Bench,
             bench.engine.pause(ONE)
             while process_state(pid) != "T":
                 await trio.lowlevel.checkpoint()
-            began = trio.current_time()
             if how == "stopped":
                 bench.engine.stop(ONE)
             else:
                 nursery.cancel_scope.cancel()
-    assert trio.current_time() - began < 5.0
     assert bench.exit().failure is None
     assert start_ticks(pid) is None
 
@@ -461,11 +462,9 @@ async def test_B17_megabytes_of_output_hold_nothing_up(bench: Bench) -> None:
 
 async def test_a_grandchild_that_holds_the_output_does_not_delay_the_end(bench: Bench) -> None:
     """The whole group is gone, and the pipe's end was not waited for."""
-    started = trio.current_time()
     async with bench.running(bench.launch(grandchild=True)):
         pass
     assert bench.exit().failure is None
-    assert trio.current_time() - started < 10.0
 
 
 async def test_flags_of_a_person_that_are_ours_are_refused_before_a_start(bench: Bench) -> None:

@@ -14,6 +14,7 @@ import pytest
 from gridsched.engine.identity import ProcessId, Token, boot_id, directory_id
 from gridsched.engine.roster import LONGEST_BYTES, Entry, Roster, empty_roster, read_roster
 from gridsched.engine.sweep import Here, Kind, Seen, classify, others, read_processes, stale, sweep
+from tests.engine.conftest import PATIENCE_SECONDS
 from tests.engine.test_guard import gone, server, sleeper, watched
 
 BOOT = "b0"
@@ -362,7 +363,7 @@ def test_B10_what_outlives_server_and_guard_is_ended_at_the_next_start(tmp_path:
         process.kill()
         process.wait()
         os.kill(guard, signal.SIGKILL)
-        assert gone(pidfds[:5], 5.0)
+        assert gone(pidfds[:5], PATIENCE_SECONDS)
         assert not gone(pidfds[5:], 0.05)
         said: list[str] = []
         sweep(tmp_path / "data", tmp_path / "data" / "run", said.append, grace_seconds=0.1)
