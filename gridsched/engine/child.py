@@ -19,7 +19,7 @@ import outcome
 import trio
 
 from gridsched.engine.guard import guard
-from gridsched.engine.identity import ProcessId, start_ticks
+from gridsched.engine.identity import ProcessId
 from gridsched.engine.logs import OutputReader, RotatedLog
 from gridsched.threads import begin, in_thread
 
@@ -103,7 +103,6 @@ class Child:
         self, process: subprocess.Popen[bytes], pidfd: int, output: OutputReader, leave: Callable[[], None]
     ) -> None:
         self.pid = process.pid
-        self.start_ticks = start_ticks(process.pid)
         self._leave = leave
         self.returncode: int | None = None
         self._process = process

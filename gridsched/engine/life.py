@@ -1,7 +1,7 @@
 """One process from its spawn to its end: made ready, told to stop, reaped, and what it died of.
 
 Owns its phase, and every move between phases. What a process does is never an exception here; it is a `Failure` with a
-cause. Must never choose what to start or where: it is given a way to spawn, and the questions.
+cause. Must never choose what to start or where: it is given the process, and the questions.
 """
 
 import logging
@@ -156,7 +156,7 @@ class Life:
 
     def _begin_again(self) -> None:
         self.failure = self.child = self.address = self._problem = None
-        self._end_asked, self._asking = trio.Event(), trio.CancelScope()
+        self._end_asked, self._asking, self._killed = trio.Event(), trio.CancelScope(), False
         self._move(PhaseMove.TRY_AGAIN)
 
     def _conclude(self, returncode: int, moment: str, killed_before: int | None) -> None:

@@ -25,7 +25,6 @@ PARENT = """
 import sys, trio
 from pathlib import Path
 from gridsched.engine.child import Child
-from gridsched.engine.identity import start_ticks
 from gridsched.engine.logs import RotatedLog
 
 async def main():
