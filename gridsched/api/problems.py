@@ -152,7 +152,6 @@ def of_outcome(outcome: Outcome, model: str, log_tail: tuple[str, ...]) -> Probl
     """A step that the engine did not finish (P5, P7, S9)."""
     said = {
         OutcomeKind.ENGINE_DIED: f"the engine that served {model} broke its answer off",
-        OutcomeKind.DEVICE_FAULT: f"the device failed under the engine that served {model}, which is restarted",
         OutcomeKind.STALLED: f"the engine that served {model} sent nothing for too long and is restarted",
     }
     message = said.get(outcome.kind, f"the engine that served {model} did not finish")

@@ -104,11 +104,12 @@ class Seat:
         return answer
 
     def _with_log(self, rejection: Rejection) -> Rejection:
-        """P7: an engine that died under this job left its last lines; the scheduler does not know them."""
-        if rejection.code is not RejectionCode.UPSTREAM_ERROR or self._last is None:
+        """P7: an engine that failed under this job left its last lines; the scheduler may not know them."""
+        detail = rejection.detail
+        if rejection.code is not RejectionCode.UPSTREAM_ERROR or self._last is None or detail.get("log_tail"):
             return rejection
         log_tail = self.house.runtime.parts.engine.log_tail(self._last.instance_id)
-        return replace(rejection, detail={"log_tail": log_tail, **rejection.detail})
+        return replace(rejection, detail={**detail, "log_tail": log_tail})
 
     async def run(self, grant: Grant, body: bytes, sink: Sink) -> Outcome:
         """Run the granted step on the engine, unless it is taken away for a chat before a byte is answered (S11)."""

@@ -183,6 +183,16 @@ async def test_D13_a_device_that_fails_after_a_token_is_told_once_and_the_proces
         assert len(house.logged("ready")) == 2
 
 
+async def test_D13_P7_a_device_that_fails_again_is_told_with_the_engines_last_lines(autojump_clock: MockClock) -> None:
+    """The fresh process has its fault, too: a 502, and what the engine printed is in it."""
+    async with serving(autojump_clock) as house:
+        house.upstream.scripts += [Script([DEVICE_FAILS], status=500)] * 2
+        answer = await house.ask("POST", CHAT, STREAM | {"stream": False})
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        told = answer.error["gridsched"]
+        assert (told["cause"], bool(told["log_tail"])) == ("driver_fault", True)  # type: ignore[index]  # JSON
+
+
 async def test_D13_another_500_is_the_clients_own(autojump_clock: MockClock) -> None:
     """Passed on as it is, and nobody is restarted for it."""
     body = b'{"error":{"code":500,"message":"the model wrote: CUDA error"}}'
