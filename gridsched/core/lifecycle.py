@@ -272,13 +272,11 @@ def _failed(state: State, instance: Instance, failure: Failure) -> None:
     have another variant, which is looked for before plans are made (R10). What failed by a launch that its ladder has
     no more, because file or flags are others by now, says nothing of the next."""
     model = instance.model
-    seconds = 0.0
-    if any(option.key == instance.option.key for option in model.spec.options):
-        seconds = failures.back_off_seconds(failure.cause, model.failures)
-    model.failures += 1
     model.failure = failure
-    model.retry_at = state.now + seconds
-    pins.note_failure(model, state.now)
+    if any(option.key == instance.option.key for option in model.spec.options):
+        model.retry_at = state.now + failures.back_off_seconds(failure.cause, model.failures)
+        model.failures += 1
+        pins.note_failure(model, state.now)
     for record in [each for each in model.queue if each.group is None]:
         waiting.reject(state, record, admission.model_failed(model, state.now), "L6d")
     if model.errand is not None and model.errand.guest is None:

@@ -84,6 +84,17 @@ def test_L6d_a_launch_that_was_replaced_while_it_failed_keeps_the_new_one_from_n
     assert world.granted_at(again) is not None
 
 
+def test_L6d_R7_a_pin_whose_launch_was_replaced_while_it_failed_is_loaded_at_once() -> None:
+    """And that failure is none of the new launch's: its first one has the first back-off."""
+    world = World((model("m", option(6), pinned=True),), broken={"m": Failure(FailureCause.CRASHED, "another file")})
+    spec = world.models[0]
+    world.tell(ModelsChanged((replace(spec, options=(replace(spec.options[0], key="m:another file"),)),)))
+    world.advance(5.0)
+    assert world.loads("m") == [0.0, 5.0]
+    world.advance(5.0)
+    assert failed(world)[0] == FIRST_SECONDS[FailureCause.CRASHED]
+
+
 # --- deaths in service ------------------------------------------------------------------------------------------
 
 
