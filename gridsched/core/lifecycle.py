@@ -239,18 +239,15 @@ def exited(state: State, instance: Instance, failure: Failure | None, log_tail: 
     elif not instance.restarting or instance.retired is not None:
         return
     _learn(state, instance, failure)
-    faulty = instance.failure is not None  # as was known before its end, whatever that says (D13)
-    if instance.failure is not None:
-        instance.failure = replace(instance.failure, log_tail=failure.log_tail if failure is not None else log_tail)
-    else:
-        stalled = Failure(FailureCause.CRASHED, "the process died or stalled in mid-request", log_tail)
-        instance.failure = failure or stalled
+    known = instance.failure  # before its end, whatever that says (D13)
+    told = failure or Failure(FailureCause.CRASHED, "the process died or stalled in mid-request", log_tail)
+    instance.failure = told if known is None else replace(told, cause=known.cause, message=known.message)
     if moves:  # the one that it was to replace serves on (R9)
         return
     if was is InstanceState.STARTING:
         _failed(state, instance, instance.failure)
     else:
-        _died(state, instance, instance.failure, counts=faulty or not instance.served)
+        _died(state, instance, instance.failure, counts=known is not None or not instance.served)
 
 
 def _died(state: State, instance: Instance, failure: Failure, *, counts: bool) -> None:

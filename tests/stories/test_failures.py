@@ -225,7 +225,7 @@ def test_D13_a_step_that_is_served_between_makes_the_next_fault_a_first_one() ->
 
 
 def test_D13_a_process_that_dies_of_its_device_is_told_as_the_devices_failure() -> None:
-    """With the last lines that it wrote."""
+    """With the last lines that it wrote, and the file that has them all."""
     world = World((model("m", option(6)),))
     world.warm("m")
     for _ in range(2):
@@ -233,10 +233,10 @@ def test_D13_a_process_that_dies_of_its_device_is_told_as_the_devices_failure() 
         world.advance(11.0)
         other = world.instance("m")
         world.finish(job, replace(FAULT, answered=True))
-        world.dies(other, CRASH)
+        world.dies(other, replace(CRASH, log_path="m.log"))
         world.advance(1.0)
     seconds, why = failed(world)
     assert (seconds, why) == (29.0, "its device failed while it served, and may fail until it is begun anew")
     refusal = world.rejection(world.submit("m"))
     assert refusal is not None
-    assert refusal.detail["log_tail"] == ["segfault"]
+    assert (refusal.detail["log_tail"], refusal.detail["log"]) == (["segfault"], "m.log")
