@@ -401,13 +401,11 @@ class Upstream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was measured: the launch, its estimate at that time, and what the engine told of its buffers (by device).
-    `by_difference`: some of it is what a device's use grew by, for want of a driver's figure (D2)."""
+    """What was measured: the launch, its estimate at that time, and what the engine told of its buffers (by device)."""
 
     facts: LaunchFacts
     predicted: tuple[DeviceFootprint, ...]
     allocated: tuple[DeviceFootprint, ...] = ()
-    by_difference: bool = False
 
 
 @dataclass(frozen=True, slots=True)

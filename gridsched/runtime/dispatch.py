@@ -188,7 +188,9 @@ class Dispatch:
         facts = self._facts.get(command.option_key)
         if facts is None or command.option is None:
             return None
-        return Account(facts, command.option.footprint, command.allocated)
+        # What a device's use grew by says nothing of what a process holds beside its buffers there (D2).
+        allocated = () if command.by_difference else command.allocated
+        return Account(facts, command.option.footprint, allocated)
 
     async def end_processes(self) -> None:
         """End every process and wait until all are gone."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.core.commands import KeepMeasurement
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceSpec
 from gridsched.ports import Measurement
@@ -39,6 +41,25 @@ async def test_L2_a_load_is_kept_with_what_it_is_of_and_the_models_are_planned_a
         planned = [line for _, line in server.logged("config") if "models" in line]
         assert len(planned) == 1 + 2
         assert len(server.logged("load")) == 2
+
+
+@pytest.mark.parametrize("by_difference", [False, True])
+async def test_D2_what_a_devices_use_grew_by_says_nothing_of_what_lies_outside_the_buffers(
+    autojump_clock: MockClock, by_difference: bool
+) -> None:
+    """It stands for its own launch; other models are planned with their driver's figures alone."""
+    async with inside(autojump_clock) as server:
+        await server.ask(server.job(SMALL))
+        await server.until("measure")
+        parts = server.runtime.parts
+        (option, *_) = next(one.spec.options for one in parts.catalog.models() if one.name == SMALL and one.spec)
+        command = KeepMeasurement(ModelName(SMALL), option.key, (GIB,), option, option.footprint, by_difference)
+        server.runtime.dispatch.carry_out(command)
+        await trio.sleep(1.0)
+        kept = parts.store.measurements()[option.key]
+        assert kept.measured_bytes == (GIB,)
+        assert kept.account is not None
+        assert kept.account.allocated == (() if by_difference else option.footprint)
 
 
 class Replaced(SimulatedCatalog):
