@@ -22,7 +22,7 @@ from gridsched.api.plans import Planner
 from gridsched.api.problems import RequestError
 from gridsched.api.settings import FrontSettings
 from gridsched.core.errors import CoreError
-from gridsched.core.events import ModelsChanged
+from gridsched.core.events import Event
 from gridsched.core.scheduler import Scheduler
 from gridsched.devices.choice import Usable, Wanted, all_of
 from gridsched.devices.discover import NoDevice, discover
@@ -45,6 +45,7 @@ from gridsched.library.sources import read_library, with_problems
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import EngineInfo
 from gridsched.runtime.advice import Adviser
+from gridsched.runtime.dispatch import tell_served
 from gridsched.runtime.heartbeat import Beat, HeartbeatFile, Listener
 from gridsched.runtime.runtime import Limits, Parts, Runtime
 from gridsched.runtime.steady import SteadyClock
@@ -319,12 +320,14 @@ def plan_here(parts: Parts, settings: Settings, model: str, ctx_size: int | None
     loads first. Reads the devices once; not inside trio. Raises StartError for a model or context that cannot be."""
     scheduler = Scheduler(settings.policy())
 
+    def hear(event: Event) -> None:
+        scheduler.step(event, 0.0)
+
     async def asked() -> Mapping[str, object]:
-        scheduler.step(parts.devices_changed(), 0.0)
+        hear(parts.devices_changed())
         for read in await parts.monitor.read({}):
-            scheduler.step(read, 0.0)
-        served = (found.spec for found in parts.catalog.models())
-        scheduler.step(ModelsChanged(tuple(spec for spec in served if spec is not None)), 0.0)
+            hear(read)
+        tell_served(parts.catalog, hear)
         planner = Planner(
             parts.catalog,
             Adviser(parts.catalog),

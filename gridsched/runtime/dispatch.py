@@ -26,9 +26,9 @@ from gridsched.core.commands import (
     StartInstance,
     StopInstance,
 )
-from gridsched.core.events import Failure, FailureCause, InstanceExited, ModelsChanged, SlotSettled
+from gridsched.core.events import Failure, FailureCause, FamiliesChanged, InstanceExited, ModelsChanged, SlotSettled
 from gridsched.core.ids import InstanceId
-from gridsched.core.model import LaunchOption, ModelSpec
+from gridsched.core.model import LaunchOption
 from gridsched.devices.sampler import Recent, verify_release
 from gridsched.engine.stall import StallClocks
 from gridsched.ports import (
@@ -55,9 +55,11 @@ SETTLE_LONGEST_SECONDS = 0.5
 """How often a process is asked whether an abandoned step has ended: at once, then less and less often."""
 
 
-def served(catalog: Catalog) -> tuple[ModelSpec, ...]:
-    """What the scheduler is told of the models: those that can be served."""
-    return tuple(model.spec for model in catalog.models() if model.spec is not None)
+def tell_served(catalog: Catalog, post: Post) -> None:
+    """Tell the scheduler which models can be served, and what families they make: other files may have changed both."""
+    post(ModelsChanged(tuple(model.spec for model in catalog.models() if model.spec is not None)))
+    if families := catalog.families():
+        post(FamiliesChanged(tuple(family.spec for family in families if family.best is not None)))
 
 
 class Dispatch:
@@ -174,14 +176,14 @@ class Dispatch:
         if changed is None:
             return True
         self._post(InstanceExited(command.instance_id, Failure(FailureCause.MISSING_FILE, changed)))
-        self._post(ModelsChanged(served(self.catalog)))
+        tell_served(self.catalog, self._post)
         return False
 
     async def _keep(self, key: str, measured: tuple[int, ...], account: Account | None) -> None:
         """Keep a measurement; where it tells what other models take, too, they are planned anew (L2)."""
         await self._store.keep_measurement(key, measured, account)
         if self.catalog.learn(self._store.measurements()):
-            self._post(ModelsChanged(served(self.catalog)))
+            tell_served(self.catalog, self._post)
 
     def _account(self, command: KeepMeasurement) -> Account | None:
         """What was measured, where anybody can say it."""

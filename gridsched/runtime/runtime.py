@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import trio
 
 from gridsched.core.commands import Log
-from gridsched.core.events import DevicesChanged, DrainBegan, Event, FamiliesChanged, InstanceReady, ModelsChanged
+from gridsched.core.events import DevicesChanged, DrainBegan, Event, InstanceReady
 from gridsched.core.ids import JobId, ModelName
-from gridsched.core.model import FamilySpec, LaunchOption
+from gridsched.core.model import LaunchOption
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
@@ -34,7 +34,7 @@ from gridsched.runtime.advice import Adviser
 from gridsched.runtime.beside import follow
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Desk
-from gridsched.runtime.dispatch import Dispatch, served
+from gridsched.runtime.dispatch import Dispatch, tell_served
 from gridsched.runtime.heartbeat import Listener, Phase, heartbeat
 from gridsched.runtime.steady import ClockWatch
 from gridsched.runtime.tape import Recorder
@@ -167,8 +167,7 @@ class Runtime:
         asks goes on. Raises KeyError for one that is not there."""
         if not await self.parts.catalog.look_again(model):
             return False
-        self.post(ModelsChanged(served(self.parts.catalog)))
-        self.post(FamiliesChanged(self._families()))
+        tell_served(self.parts.catalog, self.post)
         return True
 
     async def look_at_failed(self, model: ModelName) -> bool:
@@ -180,7 +179,7 @@ class Runtime:
         self._look_at[model] = now + LOOK_SECONDS
         if await self.parts.catalog.renew(model) is None:
             return False
-        self.post(ModelsChanged(served(self.parts.catalog)))
+        tell_served(self.parts.catalog, self.post)
         return True
 
     def begin_drain(self) -> None:
@@ -215,9 +214,7 @@ class Runtime:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(self.parts.devices_changed())
             await self._sampler.read()  # what is pinned loads at once (R7)
-            self.post(ModelsChanged(served(self.parts.catalog)))
-            if families := self._families():
-                self.post(FamiliesChanged(families))
+            tell_served(self.parts.catalog, self.post)
             async with trio.open_nursery() as inner:
                 self._start_inner(inner)
                 async with trio.open_nursery() as fronts:
@@ -247,7 +244,3 @@ class Runtime:
     def _tell(self, log: Log) -> None:
         """A line of the decision log that is no decision of the scheduler's."""
         self.log.add(log, self.parts.clock.wall_seconds())
-
-    def _families(self) -> tuple[FamilySpec, ...]:
-        """Those of which a model can be served."""
-        return tuple(family.spec for family in self.parts.catalog.families() if family.best is not None)

@@ -1,6 +1,7 @@
 """What becomes of a measurement: it is kept with what it is of, and other models are planned with it (L2)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import trio
@@ -8,8 +9,9 @@ from trio.testing import MockClock
 
 from gridsched.core.commands import KeepMeasurement
 from gridsched.core.ids import DeviceName, ModelName
+from gridsched.core.job import Medium
 from gridsched.core.model import DeviceSpec
-from gridsched.ports import Measurement
+from gridsched.ports import Capability, CatalogFamily, CatalogModel, Measurement
 from sim.models import SimulatedCatalog
 from tests.runtime.inside import GIB, MIDDLE, SMALL, inside
 
@@ -84,3 +86,25 @@ async def test_L2_a_launch_that_was_planned_with_another_file_is_not_made(autoju
         assert len([line for _, line in server.logged("config") if "models" in line]) == 2
         await trio.sleep(60.0)
         assert await server.ask(server.job(SMALL)) == "done"
+
+
+class Blinded(Replaced):
+    """One whose best chat model understands no images any more, in the file that is there now."""
+
+    def families(self) -> tuple[CatalogFamily, ...]:
+        """What each has left."""
+        return tuple(
+            replace(family, variants=tuple((quality, self._seen(model)) for quality, model in family.variants))
+            for family in super().families()
+        )
+
+    def _seen(self, model: CatalogModel) -> CatalogModel:
+        return replace(model, capabilities=model.capabilities - {Capability.VISION}) if self.looked else model
+
+
+async def test_R10_a_model_with_another_file_is_another_variant_of_its_family_too(autojump_clock: MockClock) -> None:
+    """Whether it was looked at before its launch or after it had failed: no image is sent to one that sees none."""
+    async with inside(autojump_clock, catalog=lambda _: Blinded([DeviceSpec(DeviceName("sim0"), 16 * GIB)])) as server:
+        await server.ask(server.job(SMALL))
+        (family,) = server.runtime._actor.scheduler.state.families.values()
+        assert not any(Medium.IMAGE in variant.media for variant in family.variants)
