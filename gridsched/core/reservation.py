@@ -10,7 +10,8 @@ from math import inf
 from gridsched.core.model import DeviceSpec
 
 PLAUSIBLE_PART = 4
-"""L2: a measurement under a quarter of the estimate is a reading of something half loaded, or of the wrong process."""
+"""L2, B16: a figure under a quarter of the estimate is of something half loaded, of the wrong process, or of an engine
+that went on without the device. No estimate of a launch that ran as planned was off by half."""
 
 DIFFERENCE_TIMES = 2
 """D2: what a device's use grew by while a process came is not its alone where it is more than this many times the

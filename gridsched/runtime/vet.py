@@ -13,13 +13,11 @@ import trio
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import InstanceId
 from gridsched.core.model import LaunchOption
+from gridsched.core.reservation import PLAUSIBLE_PART
 from gridsched.ports import Backend, DeviceMonitor
 
 VET_SECONDS = 2.0
 """A driver that takes longer is not waited for: people may be."""
-
-LEAST_SHARE = 0.25
-"""Of the estimate. No estimate of a launch that ran as planned was off by half; one that fell back was off by all."""
 
 
 async def too_little(
@@ -31,15 +29,12 @@ async def too_little(
     reads: tuple[DeviceRead, ...] = ()
     with suppress(OSError), trio.move_on_after(VET_SECONDS):
         reads = await monitor.read(processes)
-    held = {
-        read.device: dict(read.held)[instance_id]
-        for read in reads
-        if instance_id in dict(read.held) and instance_id not in read.by_difference
-    }
+    told = [read for read in reads if instance_id not in read.by_difference]
+    held = {read.device: size for read in told for each, size in read.held if each == instance_id}
     known = [part for part in option.footprint if part.device in cards and part.device in held]
     held_bytes = sum(held[part.device] for part in known)
     estimated_bytes = sum(part.total_bytes for part in known)
-    if held_bytes >= LEAST_SHARE * estimated_bytes:
+    if held_bytes * PLAUSIBLE_PART >= estimated_bytes:
         return None
     where = ", ".join(part.device for part in known)
     return (
