@@ -555,9 +555,7 @@ def test_a_difference_that_breaks_no_rule_is_not_called_a_violation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shape", [with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses, with_few_starts, with_deaths]
-)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_the_shapes_alone_break_nothing(shape: Callable[[Scenario], Scenario]) -> None:
     """The other control: what makes a rule matter is no fault."""
     for seed in range(1, 9):
