@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices.driver import build_library
 from tests.library.models import EMBEDDER, write_model
 from tests.support.gateway import Gateway, clean_environment, command, free_port, simulated_gateway, start
 from tests.support.gguf_header import Value, build_header
@@ -17,8 +17,6 @@ from tests.support.hostile_gguf import write_all
 from tests.support.tiny_model import make_tiny_chat
 
 pytestmark = pytest.mark.slow
-
-COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -252,11 +250,9 @@ def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path
     assert "whether the engine knows the flags of the models was not checked" in text
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to build the driver's stand-in with")
 def test_B16_cards_that_the_engine_cannot_use_are_said_and_the_processor_is_used(tmp_path: Path) -> None:
     """A driver and a card beside an engine that was built without them: every load on the card would fail."""
-    source, library = Path(__file__).parents[1] / "devices" / "fake_nvml.c", tmp_path / "libnvidia-ml.so.1"
-    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    build_library(tmp_path)
     (tmp_path / "story").write_text(f"card GPU-1 00000000:01:00.0 {16 * 2**30} 0 0 NVIDIA Small\n", encoding="utf-8")
     (tmp_path / "models").mkdir()
     make_tiny_chat(tmp_path / "models" / "tiny.gguf")

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,21 +10,13 @@ import pynvml
 import pytest
 
 from gridsched.devices.discover import Roots
-from tests.devices.driver import BIG, SMALL, Driver
-
-COMPILER = shutil.which("cc") or shutil.which("gcc")
+from tests.devices.driver import BIG, SMALL, Driver, build_library
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-in for the NVIDIA driver's library, built once (0.1 s)."""
-    if COMPILER is None:
-        pytest.skip(reason="there is no C compiler to build the driver's stand-in with")
-    target = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    source = Path(__file__).with_name("fake_nvml.c")
-    soname = "-Wl,-soname,libnvidia-ml.so.1"
-    subprocess.run([str(COMPILER), "-shared", "-fPIC", soname, "-o", str(target), str(source)], check=True)
-    return target
+    """The stand-in for the NVIDIA driver's library, built once."""
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

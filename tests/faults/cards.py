@@ -4,20 +4,12 @@ An engine's `card_bytes` are used on its card, and listed under its pid, until i
 """
 
 import json
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from tests.devices.driver import build_library
 from tests.faults.bench import GIB
-
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-SOURCE = Path(__file__).parent.parent / "devices" / "fake_nvml.c"
-UNKNOWN_ERROR = 999
-NOT_SUPPORTED = 3
 
 
 @dataclass(frozen=True)
@@ -42,10 +34,7 @@ class Driver:
     """The stand-in driver of one gateway."""
 
     def __init__(self, folder: Path, *cards: Card) -> None:
-        if COMPILER is None:
-            pytest.skip(reason="there is no C compiler to build the driver's stand-in with")
-        library = folder / "libnvidia-ml.so.1"
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-o", str(library), str(SOURCE)], check=True)
+        build_library(folder)
         self._folder = folder
         self._cards = cards
         self._story = folder / "story"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices.driver import NOT_SUPPORTED, UNKNOWN_ERROR
 from tests.faults.bench import GIB, Bench, Served, Status, serve
-from tests.faults.cards import NOT_SUPPORTED, UNKNOWN_ERROR, Card, Driver
+from tests.faults.cards import Card, Driver
 from tests.faults.conftest import Start
 
 pytestmark = pytest.mark.slow

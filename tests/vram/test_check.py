@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from gridsched.core.model import DeviceSpec
 from gridsched.engine.locate import FoundEngine
 from gridsched.library.read import read_file
 from gridsched.ports import Backend, DeviceInfo, EngineInfo
+from tests.devices.driver import build_library
 from tests.vram.check.__main__ import Impossible, _cards
 from tests.vram.check.cases import ON_CARDS, ON_HOST, WAYS, cases, lack
 from tests.vram.check.files import ONE, cut, whole, write
@@ -131,7 +131,6 @@ def test_where_the_engine_can_use_no_nvidia_card_there_is_nothing_to_check() -> 
 
 
 TESTS = Path(__file__).parents[1]
-COMPILER = shutil.which("cc")
 ENGINE = """#!/bin/sh
 case "$1" in
 --list-devices) echo "  CUDA0: NVIDIA L4 (24576 MiB, 24000 MiB free)"; exit ;;
@@ -143,13 +142,12 @@ exec {python} {fake} "$@"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to build the driver's stand-in with")
 def test_on_a_card_the_drivers_figures_and_the_engines_lines_are_compared_with_what_was_predicted(
     tmp_path: Path,
 ) -> None:
     """The whole way through the driver's library and a process of its own, with stand-ins behind both."""
-    library, story, report = tmp_path / "libnvidia-ml.so.1", tmp_path / "story", tmp_path / "report.json"
-    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", library, TESTS / "devices" / "fake_nvml.c"], check=True)
+    build_library(tmp_path)
+    story, report = tmp_path / "story", tmp_path / "report.json"
     story.write_text(f"card GPU-1 00000000:01:00.0 {24 << 30} 0 {1 << 30} NVIDIA L4\n", encoding="utf-8")
     (part,) = predict(Case(Path("m"), real("Qwen2.5-1.5B-Q4_K_M")), CARDS).devices
     sizes = {"model": part.weights_bytes, "KV": part.kv_bytes, "compute": part.compute_bytes - 2 * MIB}
