@@ -76,6 +76,7 @@ def test_an_interrupted_trial_leaves_nothing_and_says_nothing(tmp_path: Path, en
     """Ctrl-C, a service manager, a terminal that closes: no traceback, no half build, no process."""
     begun = tmp_path / "begun"
     os.mkfifo(begun)
+    told = os.open(begun, os.O_RDONLY | os.O_NONBLOCK)
     hanging = f"""
 import os, runpy, sys
 if "--model" not in sys.argv and "-m" not in sys.argv:
@@ -87,11 +88,13 @@ else:
     argv = [sys.executable, "-m", "gridsched", "engine", "install", str(build(tmp_path / "hangs", hanging))]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
         try:
-            handle = os.pidfd_open(int(begun.read_text(encoding="ascii")))
+            assert select.select([told], [], [], 60)[0]
+            handle = os.pidfd_open(int(os.read(told, 20)))
             command.send_signal(ending)
             _, errors = command.communicate(timeout=30)
         finally:
             command.kill()
+            os.close(told)
     assert (command.returncode, errors) == (130, "")
     assert select.select([handle], [], [], 0)[0]
     os.close(handle)

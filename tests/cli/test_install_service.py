@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,8 +117,7 @@ def test_M1_without_lingering_the_exact_command_is_said_and_the_code_is_1(
         house.says("systemctl", ":")
     else:
         house.says("loginctl", script)
-    monkeypatch.setattr("gridsched.service.systemd.user_name", lambda: "somebody")
-    monkeypatch.setattr("gridsched.cli.install_service.user_name", lambda: "somebody")
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="somebody"))
     code, said = house.run()
     assert code == 1
     assert f"lingering is off for somebody{doubt}: both services stop when you log out" in said

@@ -20,6 +20,9 @@ pytestmark = pytest.mark.slow
 PERIOD_SECONDS = 1.0
 """Between two heartbeats."""
 
+QUICK_SECONDS = 9.0
+"""An end in which nobody is waited for in vain, on a busy machine: a drain's limit and an engine's grace are longer."""
+
 
 def under(ear: Ear) -> dict[str, str]:
     """What a manager that hears with this ear gives to a service."""
@@ -48,7 +51,7 @@ def test_a_manager_hears_how_the_server_is_until_its_end(tmp_path: Path) -> None
                 pass
             assert ear.hear(1.6 * PERIOD_SECONDS) is None
             gateway.process.send_signal(signal.SIGCONT)
-            assert ear.until("WATCHDOG", 3 * PERIOD_SECONDS) == "1"
+            assert ear.until("WATCHDOG") == "1"
             found = (tmp_path / "data" / FILE).stat()
             assert stat.S_IMODE(found.st_mode) == 0o600
             token = read_admin_token(tmp_path / "data")
@@ -59,7 +62,7 @@ def test_a_manager_hears_how_the_server_is_until_its_end(tmp_path: Path) -> None
         finally:
             gateway.process.send_signal(signal.SIGCONT)
             gateway.stop()
-        assert (code, seconds < 2.0) == (75, True), seconds
+        assert (code, seconds < QUICK_SECONDS) == (75, True), seconds
         assert ear.until("STOPPING") == "1"
         assert ear.heard[-1]["EXTEND_TIMEOUT_USEC"] == "47000000"
     assert token not in gateway.log.read_text(encoding="utf-8")
@@ -98,5 +101,5 @@ def test_P8_a_restart_with_an_idle_engine_is_quick_and_engines_know_no_manager(t
             code, seconds = restart(gateway, tmp_path)
         finally:
             gateway.stop()
-        assert (code, seconds < 2.0) == (75, True), seconds
+        assert (code, seconds < QUICK_SECONDS) == (75, True), seconds
     assert not [pid for pid in engines if Path(f"/proc/{pid}").exists()]
