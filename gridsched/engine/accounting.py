@@ -31,7 +31,7 @@ _LEVEL_IN_HELP = "- 4: trace"
 MOST_LINES = 512
 """A start prints some ten of these; an engine that goes on and on is listened to no longer."""
 
-_BUFFER = re.compile(r"(\w+):\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s*([0-9]+(?:\.[0-9]+)?) MiB")
+_BUFFER = re.compile(r"\b(\w+):\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s*([0-9]{1,9}(?:\.[0-9]+)?) MiB")
 _CARD = re.compile(r"using device (\S+) \(.*\) \(([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\)")
 _WORDS = (" buffer size =", "using device ", "no usable GPU", "failed to initialize ", "No devices found")
 _WITHOUT = re.compile(r"no usable GPU found|failed to initialize (CUDA|ROCm|MUSA)\b|ggml_(vulkan): No devices found")

@@ -73,6 +73,12 @@ def test_an_engine_that_says_nothing_of_the_devices_is_no_fault(lines: list[str]
     assert allocations(lines, CARDS[:1], ("CUDA0",)) == ()
 
 
+def test_P5_what_a_model_calls_itself_breaks_nothing() -> None:
+    """An engine prints a file's own words too, and a figure in them may be one that no number can hold."""
+    line = f"print_info: general.name = x: CUDA0 model buffer size = {'9' * 400}.0 MiB"
+    assert allocations([line], CARDS[:1], ("CUDA0",)) == ()
+
+
 def test_other_engines_words_are_read_alike() -> None:
     """Vulkan with its own number, Metal with mapped weights."""
     vulkan = ["load_tensors:      Vulkan3 model buffer size =   334.98 MiB"]
