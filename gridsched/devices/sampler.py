@@ -51,6 +51,11 @@ class Recent:
             for instance, held_bytes in read.held:
                 self.held[instance, read.device] = (read.used_bytes, held_bytes)
 
+    def living_and(self, instance_id: InstanceId) -> Mapping[InstanceId, int]:
+        """The processes at the last poll, and one that has ended since, if it was ever seen."""
+        ended = {instance_id: self.pids[instance_id]} if instance_id in self.pids else {}
+        return {**self.living, **ended}
+
     def forget(self, instance_id: InstanceId) -> None:
         """An instance's memory is back: nothing about it is needed any more."""
         self.living.pop(instance_id, None)
@@ -169,12 +174,9 @@ async def verify_release(
     stays listed is never released: the scheduler counts its memory as lost after its own time, and hears it if the
     memory comes back later. Runs until then or until cancelled.
     """
-    processes = dict(recent.living)
-    if instance_id in recent.pids:
-        processes[instance_id] = recent.pids[instance_id]
     proof = _Proof(monitor, instance_id, option, recent, interval_seconds)
     pause_seconds = RELEASE_FIRST_SECONDS
-    while not proof.given(reads := await _read(monitor, processes)):
+    while not proof.given(reads := await _read(monitor, recent.living_and(instance_id))):
         await trio.sleep(pause_seconds)
         pause_seconds = min(pause_seconds * 2, interval_seconds)
     recent.forget(instance_id)

@@ -243,6 +243,21 @@ async def test_L5_memory_that_stays_listed_is_not_released(autojump_clock: MockC
     assert 30 <= autojump_clock.current_time() <= 31
 
 
+async def test_L5_a_proof_that_takes_long_asks_also_about_those_that_have_come_since(
+    autojump_clock: MockClock,
+) -> None:
+    """Its last reading is what the next load is planned with: what they hold would be missing from it."""
+    cards = Cards({GPU0: [(0, 900, {ONE: 800}), (30, 300, {TWO: 200})]})
+    recent = seen(cards, {ONE: 11}, DeviceRead(GPU0, 1000, 900, ((ONE, 800),)))
+    events: list[Event] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(verify_release, cards, ONE, OPTION, events.append, recent)
+        await trio.sleep(20)
+        recent.note({TWO: 12}, ())
+    assert events == [DeviceRead(GPU0, 1000, 300, ((TWO, 200),)), MemoryReleased(ONE)]
+    assert autojump_clock.current_time() >= 30
+
+
 async def test_L5_the_drop_may_come_after_the_process_has_left_the_list(autojump_clock: MockClock) -> None:
     """The card frees 0.4 s after the exit (C18): released when it shows, not before."""
     cards = Cards({GPU0: [(0, 900, {}), (0.4, 100, {})]})
