@@ -13,6 +13,7 @@ from gridsched.devices.cards import Glimpse, Silent
 from gridsched.devices.choice import Card, PciAddress, pci_address
 from gridsched.devices.procfs import PROC
 from gridsched.ports import Backend, DeviceInfo
+from gridsched.threads import SHORTAGES
 
 SYS = Path("/sys")
 
@@ -66,6 +67,8 @@ class AmdDriver:
             shared = _is_shared(folder)
             used_bytes = None if shared else _number(folder / "mem_info_vram_used")
         except (OSError, ValueError) as error:
+            if _is_shortage(error):
+                raise
             raise Silent(_said(error)) from None
         by_compute = _held_by_compute(self._sys, pci)
         found = dict(by_compute)
@@ -220,8 +223,15 @@ def _line(path: Path) -> str:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(errors="replace").splitlines()
-    except OSError:
+    except OSError as error:
+        if _is_shortage(error):
+            raise
         return []
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Of descriptors, say: no file of a card is to blame, and the next reading may find it."""
+    return isinstance(error, OSError) and error.errno in SHORTAGES
 
 
 def _said(error: OSError | ValueError) -> str:

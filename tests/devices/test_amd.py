@@ -1,5 +1,6 @@
 """AMD cards over files laid out as the kernel's amdgpu driver has them: its documentation names them."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gridsched.devices.headroom import Headroom
 from gridsched.engine.cards import EngineDevice, match
 from gridsched.ports import Backend, DeviceMonitor
 from tests.devices.driver import GIB, GPU0, GPU1, Driver
+from tests.engine.test_shortages import only
 
 ONE, TWO = InstanceId(1), InstanceId(2)
 PCI = "0000:0b:00.0"
@@ -216,6 +218,19 @@ async def test_D6_a_card_whose_driver_goes_is_lost_and_comes_back(
     (folder / "mem_info_vram_used").write_text("5\n")
     mock_clock.jump(2.0)
     assert [read.used_bytes for read in await monitor.read({})] == [5]
+
+
+async def test_D6_for_want_of_descriptors_no_card_is_lost(machine: Machine) -> None:
+    """However many are left: there is a reading, or none that can be had now."""
+    machine.card(0)
+    machine.compute(1, 0x0B00)
+    monitor = machine.monitor()
+    assert len(await monitor.read({})) == 1
+    for spare in range(4):
+        with only(spare), suppress(OSError):
+            await monitor.read({})
+        assert monitor.lost() == {}
+    assert len(await monitor.read({})) == 1
 
 
 def test_a_card_that_does_not_answer_at_start_is_said(machine: Machine) -> None:
