@@ -97,7 +97,8 @@ def test_M10_the_exit_codes_of_the_unit_are_the_products(tmp_path: Path) -> None
     assert said["RestartForceExitStatus"] == said["SuccessExitStatus"] == [str(RESTART)]
     codes = (app.CONFIGURATION, app.PORT_TAKEN, app.DATA_DIR_IN_USE)
     assert said["RestartPreventExitStatus"] == [" ".join(map(str, codes))]
-    assert (said["Type"], said["KillMode"], said["OOMPolicy"]) == (["notify"], ["mixed"], ["continue"])
+    assert (said["Type"], said["Restart"]) == (["notify"], ["on-failure"])
+    assert (said["KillMode"], said["OOMPolicy"]) == (["mixed"], ["continue"])
 
 
 def test_the_watchdog_hangs_on_nothing(tmp_path: Path) -> None:
