@@ -172,7 +172,7 @@ async def test_P7_a_death_that_is_answered_with_a_stop_keeps_its_cause(
 
 async def test_P6_ready_only_after_health_says_so_and_a_probe_was_served(bench: Bench) -> None:
     """503 while it loads is waited out; then the questions come in order."""
-    async with bench.running(bench.launch(loading_answers=3)):
+    async with bench.running(bench.launch(health=[(503, "{}")] * 3 + [(200, "{}")])):
         pass
     assert bench.records("path") == [*["/health"] * 4, "/v1/models", "/props", "/completion"]
 
@@ -274,7 +274,7 @@ async def test_B15_a_start_that_was_told_to_stop_is_asked_nothing_more(
     bench = make_bench(fake_engine, tmp_path, stop_grace_seconds=1.0)
     with trio.fail_after(PATIENCE_SECONDS):
         async with trio.open_nursery() as nursery:
-            launch = bench.launch(loading_answers=10**6, ignore_term=True)
+            launch = bench.launch(health=[(503, "{}")], ignore_term=True)
             nursery.start_soon(bench.engine.run, ONE, launch, bench.post)
             while len(bench.records("path")) < 3:  # noqa: ASYNC110 - another process writes it
                 await trio.sleep(0.01)

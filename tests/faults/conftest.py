@@ -11,9 +11,11 @@ Start = Callable[..., Bench]
 
 
 @pytest.fixture(scope="session")
-def benches() -> list[Bench]:
-    """The gateways that run now."""
-    return []
+def benches() -> Iterator[list[Bench]]:
+    """The gateways that run now; when the last has been stopped, nothing of it is left either."""
+    running: list[Bench] = []
+    yield running
+    assert [sentence for bench in running for sentence in settle(bench)] == []
 
 
 @pytest.fixture(autouse=True)

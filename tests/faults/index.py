@@ -46,7 +46,8 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",
     ),
     "B15": (
-        f"{_HERE}::test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next",
+        f"{_HERE}::test_B15_a_load_that_has_just_begun_ends_with_the_last_who_waited_for_it",
+        f"{_HERE}::test_B15_a_load_that_is_nearly_done_is_finished_and_serves_who_comes_next",
         f"{_SUPERVISOR}::test_B15_a_start_that_was_told_to_stop_is_asked_nothing_more",
     ),
     "B16": (
@@ -71,7 +72,10 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         "engine/test_logs.py::test_B24_a_secret_that_an_engine_prints_is_kept_nowhere",
     ),
     "B25": ("engine/test_child.py::test_B25_children_are_forked_on_a_thread_that_does_not_end",),
-    "B27": (f"{_HERE}::test_B27_health_is_what_is_known_and_asks_no_engine",),
+    "B27": (
+        f"{_HERE}::test_B27_health_is_what_is_known_and_asks_no_engine",
+        "api/test_devices.py::test_D6_where_nothing_is_loaded_and_no_card_answers_nothing_can_be_served",
+    ),
     "B29": (
         f"{_HERE}::test_B29_output_that_is_no_text_hinders_no_load",
         "engine/test_logs.py::test_B29_lines_are_the_same_however_they_arrive",
@@ -118,6 +122,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_CARDS}::test_D13_a_process_whose_device_fails_is_started_anew_and_nobody_is_told",
         "engine/test_faultwatch.py::test_D13_any_other_500_passes_byte_for_byte",
         "runtime/test_steady.py::test_D13_after_two_hours_away_nothing_has_run_out",
+        "runtime/test_steady.py::test_D13_a_machine_that_slept_is_told_of_and_nothing_else_changes",
     ),
     "D14": (
         f"{_GROWN}::test_D14_managed_memory_never_replaces_the_estimate",
@@ -128,10 +133,13 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         "cli/test_install_service.py::test_M1_both_services_are_written_enabled_and_started",
         "cli/test_install_service.py::test_M1_without_lingering_the_exact_command_is_said_and_the_code_is_1",
         "service/test_units.py::test_the_gateways_limits_are_longer_than_what_they_bound",
+        "service/test_units.py::test_M10_the_exit_codes_of_the_unit_are_the_products",
     ),
     "M3": (
         f"{_SERVICE}::test_M3_a_flood_of_output_stays_within_bounds_and_hinders_nobody",
         "engine/test_logs.py::test_M3_a_log_rotates_by_size_and_keeps_so_many",
+        "engine/test_logs.py::test_M3_a_flood_of_output_leaves_the_loop_the_memory_and_the_disk_alone",
+        "engine/test_logs.py::test_M3_lines_beyond_what_the_files_hold_are_dropped_counted_and_said",
     ),
     "M5": ("api/test_admin.py::test_M5_made_up_names_make_no_series",),
     "M7": (
@@ -148,6 +156,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         "devices/test_processes.py::test_M11_it_is_what_nobody_else_can_have_of_the_whole_family",
         "api/test_devices.py::test_M11_host_memory_of_a_process_is_told",
         "stories/test_growth.py::test_M11_a_process_beyond_its_host_memory_is_begun_anew_while_nobody_uses_it",
+        "engine/test_oomkills.py::test_P6a_each_such_death_is_told_of_one_process",
     ),
 }
 """By number, the tests that show it: a file under `tests`, and a function there."""

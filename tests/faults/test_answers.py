@@ -1,5 +1,7 @@
 """An engine that is well in the morning: what becomes of answers when it dies, hangs or dawdles behind them."""
 
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,9 +16,9 @@ MODELS = ("a3", "health", "hang", "i9", "k4", "short")
 
 @pytest.fixture(scope="module")
 def bench(benches: list[Bench], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A gateway that calls an engine stalled that is silent for 1.5 s."""
+    """A gateway that calls an engine stalled that is silent for 4 s; a healthy one is not, on the busiest machine."""
     models = dict.fromkeys(MODELS, Served(settings={"parallel": 2}))
-    settings = {"scheduler": {"stall_limit": "1.5s"}}
+    settings = {"scheduler": {"stall_limit": "4s"}}
     running = serve(tmp_path_factory.mktemp("answers"), models, settings=settings)
     benches.append(running)
     yield running
@@ -39,10 +41,10 @@ def test_A3_who_streams_beside_one_that_leaves_is_told_when_that_kills_the_engin
 
 def test_B7_an_engine_is_ready_when_it_says_so_whatever_it_said_before(bench: Bench) -> None:
     """B7: refused, in trouble, still loading: asked again, and nobody's request is sent before."""
-    bench.tell("health", health=[(0.0, 500, "oops"), (0.2, 503, '{"status":"loading"}'), (0.4, 200, "{}")])
+    bench.tell("health", health=[(500, "oops"), (503, '{"status":"loading"}'), (200, "{}")])
     assert bench.chat("health").status == 200
     asked = bench.recorded("health", "path")
-    assert asked.count("/health") > 2
+    assert asked.count("/health") == 3
     assert asked.index("/v1/chat/completions") > max(at for at, path in enumerate(asked) if path == "/health")
 
 
@@ -71,9 +73,9 @@ def test_K4_an_engine_that_closes_connections_without_a_word_costs_nobody_an_ans
 
 
 def test_B2_a_process_that_ends_by_itself_between_requests_is_seen_to(bench: Bench) -> None:
-    """B2: some time after its start, unasked; its end is told with its status, and the next chat is answered."""
-    bench.tell("short", exit_after_seconds=0.5, exit_status=7)
+    """B2: while nobody asks it anything; its end is told as a crash, and the next chat is answered."""
+    bench.tell("short", exit_status=7)
     assert bench.chat("short").status == 200
+    os.kill(bench.pid("short"), signal.SIGUSR2)
     assert bench.until_event("exit", "short")["cause"] == "crashed"
-    bench.tell("short")
     assert bench.chat("short").status == 200

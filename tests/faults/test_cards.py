@@ -52,7 +52,7 @@ def machine(benches: list[Bench], tmp_path_factory: pytest.TempPathFactory) -> I
     """A small card and a big one, in the order of their addresses; the engine lists them in the same."""
     folder = tmp_path_factory.mktemp("cards")
     driver = Driver(folder, SMALL, BIG)
-    bench = serve(folder, MODELS, settings={"scheduler": {"fit_wait": "0.5s"}}, env=driver.env)
+    bench = serve(folder, MODELS, settings={"scheduler": {"fit_wait": "3s"}}, env=driver.env)
     benches.append(bench)
     yield Machine(bench, driver)
     assert bench.gateway.stop() == 0
@@ -186,7 +186,7 @@ def test_D6_a_lost_driver_stops_loads_and_nothing_else(machine: Machine) -> None
     machine.hold("d8", 13 * GIB)
     machine.hold("b21next", 15 * GIB)
     assert bench.chat("d8").status == 200
-    driver.tell("driver 999", "fails 0 memory 999", "fails 1 memory 999")
+    driver.tell(f"driver {UNKNOWN_ERROR}", *(f"fails {card} memory {UNKNOWN_ERROR}" for card in (0, 1)))
     bench.until(lambda: not machine.device("gpu1")["available"], "it is seen to be lost")
     assert machine.device("gpu1")["unavailable_since"]
     assert bench.chat("d8").status == 200

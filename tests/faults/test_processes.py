@@ -1,5 +1,6 @@
 """Section B: a load's life, from its start to memory that is back, on real processes behind one gateway."""
 
+import http.client
 import json
 import os
 import select
@@ -8,7 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 BIG = Served(weights_bytes=10 * GIB)
 """Two of them do not fit at once."""
 
-SMALL = ("b1", "b2", "l6d", "b7e", "b7c", "b15", "b17", "b20", "b24", "b27", "b29")
+SMALL = ("b1", "b2", "l6d", "b7e", "b7c", "b15late", "b17", "b20", "b24", "b27", "b29")
 PAIRS = ("b4", "b5", "b8", "b19", "b30")
 
 
@@ -29,6 +30,7 @@ PAIRS = ("b4", "b5", "b8", "b19", "b30")
 def bench(benches: list[Bench], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """One gateway: a small model for each test that needs one, and two that do not fit together for the others."""
     models = dict.fromkeys(SMALL, Served()) | {f"{name}{side}": BIG for name in PAIRS for side in "xy"}
+    models["b15"] = BIG  # a load that should take ten seconds
     running = serve(tmp_path_factory.mktemp("processes"), models, settings={"devices": {"host_budget": "16GiB"}})
     benches.append(running)
     yield running
@@ -42,6 +44,7 @@ def failed_long_ago(bench: Bench) -> None:
     refused = bench.chat("b1")
     assert (refused.status, refused.error["code"]) == (503, "model_failed")
     assert "the first start goes wrong" in refused.error["gridsched"]["log_tail"]
+    assert bench.status()["failed"]["b1"]["retry_after_s"] > 0.0
     bench.tell("b1")
 
 
@@ -58,19 +61,17 @@ def test_B2_a_model_that_was_killed_while_idle_is_loaded_again(bench: Bench) -> 
 def test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_ever(bench: Bench) -> None:
     """B4: while it lives, who waits is told for whom; once it is dead, its model goes and the other is served."""
     assert bench.chat("b4x").status == 200
-    with socket.create_connection(("127.0.0.1", int(bench.gateway.url.rpartition(":")[2]))) as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.sendall(raw_chat("b4x", stream=True, max_tokens=1_000_000))
+    with asked(bench, "b4x", stream=True, max_tokens=1_000_000) as client, ThreadPoolExecutor() as pool:
         bench.until(lambda: bench.instances("b4x")[0]["slots"]["busy"] == 1, "its step runs")
-        with ThreadPoolExecutor() as pool:
-            other = pool.submit(bench.chat, "b4y")
-            bench.until(lambda: bench.is_in("b4x", "draining"), "it drains")
-            (waiting,) = bench.status()["waiting"]
-            assert waiting["model"] == "b4y"
-            assert "b4x" in waiting["reason"]
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            client.close()
-            assert other.result().status == 200
+        other = pool.submit(bench.chat, "b4y")
+        bench.until(lambda: bench.is_in("b4x", "draining"), "it drains")
+        (waiting,) = bench.status()["waiting"]
+        assert waiting["model"] == "b4y"
+        assert "b4x" in waiting["reason"]
+        assert bench.instances("b4x")[0]["slots"]["busy"] == 1
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+        assert other.result().status == 200
     assert not bench.instances("b4x")
 
 
@@ -79,15 +80,16 @@ def test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_
     bench.tell("b5x", tokens_per_second=20, term_delay_seconds=0.6)
     assert bench.chat("b5x").status == 200
     first = bench.pid("b5x")
-    with bench.streamed("b5x", max_tokens=24) as lines, ThreadPoolExecutor() as pool:
+    with bench.streamed("b5x", max_tokens=8) as lines, ThreadPoolExecutor() as pool:
         next(lines)
+        os.kill(first, signal.SIGSTOP)  # its stream lasts until both of them wait
         other = pool.submit(bench.chat, "b5y")
         bench.until(lambda: bench.is_in("b5x", "draining"), "it drains")
         in_drain = pool.submit(bench.chat, "b5x")
+        bench.until(lambda: "b5x" in [waiting["model"] for waiting in bench.status()["waiting"]], "it waits")
+        os.kill(first, signal.SIGCONT)
         assert b"data: [DONE]" in list(lines)
-        bench.until(
-            lambda: [item for item in bench.instances("b5x") if item["state"] == "stopping"], "it is told to go"
-        )
+        bench.until_event("evict", "b5x")
         in_the_end = pool.submit(bench.chat, "b5x")
         assert [asked.result().status for asked in (other, in_drain, in_the_end)] == [200, 200, 200]
     assert first not in bench.pids("b5x")
@@ -178,16 +180,32 @@ def note(path: Path, *pids: int) -> None:
     path.write_text(json.dumps(noted), encoding="utf-8")
 
 
-def test_B15_a_load_that_nobody_waits_for_any_more_is_finished_and_serves_who_comes_next(bench: Bench) -> None:
-    """B15: its polling ends with it, and a new request finds it: one start in all."""
-    bench.tell("b15", start_delay_seconds=0.4)
-    connection = bench.connect()
-    connection.request("POST", "/v1/chat/completions", raw_chat("b15").partition(b"\r\n\r\n")[2])
-    bench.until_event("load", "b15")
-    connection.close()
-    bench.until_event("cancel", "b15")
+def test_B15_a_load_that_has_just_begun_ends_with_the_last_who_waited_for_it(bench: Bench) -> None:
+    """B15: its process is gone long before it would have been ready, and who comes next is served by a fresh one."""
+    bench.tell("b15", start_delay_seconds=15.0)
+    with asked(bench, "b15"):
+        bench.until_event("load", "b15")
+    assert bench.until_event("stop", "b15")["rule"] == "S6c"
+    bench.until(lambda: not bench.pids("b15"), "it is gone")
+    bench.tell("b15")
     assert bench.chat("b15").status == 200
-    assert bench.starts("b15") == 1
+    assert len(bench.events("load", "b15")) == 2
+
+
+def test_B15_a_load_that_is_nearly_done_is_finished_and_serves_who_comes_next(bench: Bench) -> None:
+    """The last who waited for it leaves when it has taken as long as the load before it: one process, nothing ended."""
+    assert bench.chat("b15late").status == 200
+    os.kill(bench.pid("b15late"), signal.SIGKILL)
+    bench.until(lambda: not bench.instances("b15late"), "it is gone from the books")
+    with asked(bench, "b15late"):
+        bench.until(lambda: bench.pids("b15late"), "it is started")
+        os.kill(bench.pid("b15late"), signal.SIGSTOP)  # its load lasts until nobody waits for it
+        with suppress(subprocess.TimeoutExpired):
+            bench.gateway.process.wait(bench.until_event("ready", "b15late")["load_s"])
+    bench.until_event("cancel", "b15late")
+    os.kill(bench.pid("b15late"), signal.SIGCONT)
+    assert bench.chat("b15late").status == 200
+    assert (bench.starts("b15late"), bench.events("stop", "b15late")) == (2, [])
 
 
 def test_B17_a_process_that_prints_megabytes_loads_and_serves(bench: Bench) -> None:
@@ -219,6 +237,8 @@ def test_B20_twenty_who_ask_for_a_cold_model_at_once_start_it_once(bench: Bench)
         answers = list(pool.map(bench.chat, ["b20"] * 20))
     assert [answer.status for answer in answers] == [200] * 20
     assert bench.starts("b20") == 1
+    steps = sorted(bench.events("dispatch", "b20") + bench.events("complete", "b20"), key=lambda line: line["seq"])
+    assert [line["event"] for line in steps] == ["dispatch", "complete"] * 20
 
 
 def test_B24_a_load_that_fails_says_why(bench: Bench) -> None:
@@ -234,16 +254,14 @@ def test_B24_a_load_that_fails_says_why(bench: Bench) -> None:
 def test_B27_health_is_what_is_known_and_asks_no_engine(bench: Bench) -> None:
     """B27: with an engine that hangs on the question ten answers come while it is still being asked the first time."""
     bench.tell("b27", hang_at="/health")
-    connection = bench.connect()
-    connection.request("POST", "/v1/chat/completions", raw_chat("b27").partition(b"\r\n\r\n")[2])
-    bench.until(lambda: "/health" in bench.recorded("b27", "path"), "the engine is asked")
-    answers = [bench.ask("/health").json for _ in range(10)]
-    assert {(answer["status"], answer["can_serve"]) for answer in answers} == {("ok", True)}
-    assert all("b27" in answer["loading"] for answer in answers)
-    assert bench.recorded("b27", "path").count("/health") == 1
-    os.kill(bench.pid("b27"), signal.SIGKILL)
-    assert connection.getresponse().status == 503
-    connection.close()
+    with asked(bench, "b27") as connection:
+        bench.until(lambda: "/health" in bench.recorded("b27", "path"), "the engine is asked")
+        answers = [bench.ask("/health").json for _ in range(10)]
+        assert {(answer["status"], answer["can_serve"]) for answer in answers} == {("ok", True)}
+        assert all("b27" in answer["loading"] for answer in answers)
+        assert bench.recorded("b27", "path").count("/health") == 1
+        os.kill(bench.pid("b27"), signal.SIGKILL)
+        assert connection.getresponse().status == 503
 
 
 def test_B29_output_that_is_no_text_hinders_no_load(bench: Bench) -> None:
@@ -291,12 +309,14 @@ def test_B1_a_model_whose_start_failed_is_started_again_later(bench: Bench) -> N
     assert bench.starts("b1") == 2
 
 
+@contextmanager
+def asked(bench: Bench, model: str, **more: object) -> Iterator[http.client.HTTPConnection]:
+    """One chat that is sent and, at the block's exit, left."""
+    with closing(bench.connect()) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(chat_body(model, **more)))
+        yield connection
+
+
 def sockets(bench: Bench) -> list[Path]:
     """The addresses of engines."""
     return list((bench.folder / "data" / "run").glob("*.sock"))
-
-
-def raw_chat(model: str, **more: object) -> bytes:
-    """A chat as bytes."""
-    body = json.dumps(chat_body(model, **more)).encode()
-    return b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body

@@ -4,8 +4,8 @@
 It takes the same command line and listens at the Unix socket that `--host` names, else at `--port`. The environment
 variable FAKE_LLAMA holds its switches as JSON; each is a field of `Switches`, with its meaning. FAKE_LLAMA_FILE may
 name a file with more of them, which count before the others and are read again for every request: a test changes its
-mind by writing there. From SIGUSR1 on this one process answers that its device fails. It is run by path, through the
-real spawn.
+mind by writing there. From SIGUSR1 on this one process answers that its device fails; at SIGUSR2 it ends itself. It is
+run by path, through the real spawn.
 """
 
 import itertools
@@ -45,10 +45,8 @@ class Switches:
     """What it does wrong, or slowly."""
 
     start_delay_seconds: float = 0.0  # before it listens
-    loading_answers: int = 0  # how many times /health says 503 first
-    health: list[tuple[float, int, str]] = field(default_factory=list)  # from so many seconds on: status and body
+    health: list[tuple[int, str]] = field(default_factory=lambda: [(200, "{}")])  # in turn, the last one for good
     exit_at: str = ""  # "start", "load" (listening), "probe" or "request": where it ends itself
-    exit_after_seconds: float = 0.0  # or so long after its start, whatever it does
     exit_when_left: bool = False  # or when somebody leaves it in mid-answer
     exit_status: int = 1
     exit_signal: int = 0  # instead of a status
@@ -98,7 +96,6 @@ class FakeServer:
         self.requests = 0
         self.running = 0
         self.sick = False  # from SIGUSR1 on its device fails
-        self.began = time.monotonic()
         self.kept: list[bytes] = []
         self.lock = threading.Lock()
 
@@ -133,20 +130,14 @@ class FakeServer:
         return listener
 
     def heed_signals(self) -> None:
-        """What it does when it is told to end, and when its time is up."""
+        """What it does when it is told something."""
         if self.switches.ignore_term:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if delay_seconds := self.switches.term_delay_seconds:
             end = threading.Timer(delay_seconds, os._exit, (0,))
             signal.signal(signal.SIGTERM, lambda *_: end.start())
         signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "sick", True))
-        if self.switches.exit_after_seconds:
-            threading.Thread(target=self.exit_later, daemon=True).start()
-
-    def exit_later(self) -> None:
-        """End when the time is up."""
-        time.sleep(self.switches.exit_after_seconds)
-        self.exit()
+        signal.signal(signal.SIGUSR2, lambda *_: self.exit())
 
     def print_all(self) -> None:
         """Everything that the switches want printed."""
@@ -245,13 +236,9 @@ class FakeServer:
             self.exit()
 
     def health(self) -> bytes:
-        """What it says of itself at this second."""
+        """What it says of itself this time."""
+        status, body = self.switches.health[min(self.health_asked, len(self.switches.health) - 1)]
         self.health_asked += 1
-        loading = self.health_asked <= self.switches.loading_answers
-        status, body = (503 if loading else 200), "{}"
-        for seconds, then, text in self.switches.health:
-            if time.monotonic() - self.began >= seconds:
-                status, body = then, text
         return framed(status, body.encode())
 
     def answer_request(self, connection: socket.socket, path: str, body: bytes) -> None:
