@@ -120,7 +120,7 @@ class Machine:
     notes: tuple[str, ...]
     problems: tuple[str, ...] = ()
     holder: Holder | None = None
-    say_port: Callable[[int], None] = lambda port: None  # noqa: ARG005 - a simulated machine tells nobody
+    say_port: Callable[[int, str], None] = lambda port, host: None  # noqa: ARG005 - a simulated machine tells nobody
     beat: Listener = lambda beat: None  # noqa: ARG005 - the same
     data_dir: Path | None = None
 
@@ -220,12 +220,12 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir), data_dir.path)
 
 
-def told_in(data_dir: DataDir) -> tuple[Callable[[int], None], Listener]:
-    """Who is told the port and each heartbeat: those who look into the data directory."""
+def told_in(data_dir: DataDir) -> tuple[Callable[[int, str], None], Listener]:
+    """Who is told the port and its address, and each heartbeat: those who look into the data directory."""
     beat = HeartbeatFile(data_dir.run / "heartbeat")
 
-    def say_port(port: int) -> None:
-        data_dir.say_port(port)
+    def say_port(port: int, host: str) -> None:
+        data_dir.say_port(port, host)
         beat.starting(port)
 
     return say_port, beat

@@ -56,7 +56,7 @@ def usual_server(data_dir: Path | None = None) -> str:
     """Where the server of the data directory listens, else where one listens that was told nothing."""
     with suppress(DataDirError):
         if (owner := owner_of(data_dir_path(data_dir, os.environ))) is not None and owner.port:
-            return f"http://127.0.0.1:{owner.port}"
+            return owner.url
     return DEFAULT_URL
 
 

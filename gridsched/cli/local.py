@@ -1,6 +1,7 @@
 """The server of this machine's data directory: where it listens, and the admin token that it knows us by (H6).
 
-Must never send the token anywhere else: only to the port that the directory's owner has written there, on loopback.
+Must never send the token anywhere else: only to the address that the directory's owner has written there. At the same
+port of another address of this machine somebody else may listen.
 """
 
 import argparse
@@ -56,19 +57,19 @@ def _find(args: argparse.Namespace) -> None:
             raise NotHere(
                 f"no server runs on the data directory {data_dir}; name another with --data-dir, or a server (--server)"
             )
-        args.server = f"http://127.0.0.1:{owner.port}"
+        args.server = owner.url
     if not args.api_key:
-        args.api_key = _token(data_dir, owner, args.server)
+        args.server, args.api_key = _address_and_token(data_dir, owner, args.server)
 
 
-def _token(data_dir: Path, owner: Holder | None, server: str) -> str:
+def _address_and_token(data_dir: Path, owner: Holder | None, server: str) -> tuple[str, str]:
     url = httpx.URL(server)
     if owner is None:
         raise NotHere(
             f"no server runs on the data directory {data_dir}, so there is no admin token for the one at {server}; name"
             " its data directory (--data-dir) or its token (--api-key)"
         )
-    if url.port != owner.port or not _is_loopback(url.host):
+    if url.port != owner.port or not (_is_loopback(url.host) or url.host == owner.host):
         raise NotHere(
             f"the server at {server} is not that of the data directory {data_dir}, so the admin token there is not for"
             " it; name its data directory (--data-dir) or its token (--api-key)"
@@ -76,7 +77,7 @@ def _token(data_dir: Path, owner: Holder | None, server: str) -> str:
     token = read_admin_token(data_dir)
     if token is None:
         raise NotHere(f"there is no {data_dir / FILE} that this user, and nobody else, can read")
-    return token
+    return owner.url, token
 
 
 def _is_loopback(host: str) -> bool:

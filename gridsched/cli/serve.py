@@ -56,7 +56,7 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(f"problem    {printable(problem)}")
         host, port = listener.getsockname()[:2]
         where = f"[{host}]" if ":" in host else host
-        found.say_port(port)
+        found.say_port(port, host)
 
         def ready() -> None:
             tell(f"listening  http://{where}:{port}")

@@ -29,12 +29,23 @@ _LOOKS, _LOOK_SECONDS = 100, 0.01
 _log = logging.getLogger(__name__)
 
 
+LOOPBACK = "127.0.0.1"
+_ANY = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - what a server that listens everywhere is reached at from here
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The server that owns a data directory; 0 where it could not be read, or was not yet said."""
 
     pid: int = 0
     port: int = 0
+    host: str = LOOPBACK
+
+    @property
+    def url(self) -> str:
+        """Where programs of this machine reach it."""
+        host = _ANY.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def __str__(self) -> str:
         who = f"process {self.pid}" if self.pid else "another process"
@@ -107,11 +118,12 @@ class DataDir:
         except DataDirInUse as error:
             return cls(path, None, error.holder)
 
-    def say_port(self, port: int) -> None:
-        """Tell those who find the directory in use which port its owner serves. On a full disk they are told less."""
+    def say_port(self, port: int, host: str = LOOPBACK) -> None:
+        """Tell those who find the directory in use which port its owner serves, and at which address. On a full disk
+        they are told less."""
         if self._lock_fd is None:
             return
-        said = json.dumps({"pid": os.getpid(), "port": port}).encode()
+        said = json.dumps({"pid": os.getpid(), "port": port, "host": host}).encode()
         try:
             os.ftruncate(self._lock_fd, os.pwrite(self._lock_fd, said, 0))
         except OSError as error:
@@ -181,6 +193,6 @@ def _read_holder(lock_fd: int) -> Holder:
     """Who owns the lock; its owner may be in the middle of saying so."""
     try:
         said = json.loads(os.pread(lock_fd, 200, 0))
-        return Holder(int(said["pid"]), int(said["port"]))
+        return Holder(int(said["pid"]), int(said["port"]), str(said.get("host", LOOPBACK)))
     except (OSError, ValueError, KeyError, TypeError):
         return Holder()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridsched.cli import drain, local
+from gridsched.cli.client import usual_server
 from gridsched.cli.main import main
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.paths import DataDir, Holder, owner_of
@@ -46,6 +47,26 @@ def test_H6_the_data_directory_says_where_the_server_is_and_by_what_it_knows_us(
     assert owner_of(served / "absent") is None
     with pytest.raises(local.NotHere, match="no server runs on the data directory"):
         found()
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:4321"),  # noqa: S104 - a server may
+        ("::", "http://[::1]:4321"),
+        ("::1", "http://[::1]:4321"),
+        ("192.0.2.7", "http://192.0.2.7:4321"),
+    ],
+)
+def test_H6_a_server_is_asked_at_the_address_that_it_has_written(served: Path, host: str, url: str) -> None:
+    """Whatever it was told to listen at; at the same port of another address the token could be somebody else's."""
+    with DataDir.own(served) as data_dir:
+        data_dir.say_port(4321, host)
+        token = make_admin_token(served)
+        for words in ((), ("--server", url), ("--server", "http://localhost:4321")):
+            args = found(*words)
+            assert (args.server, args.api_key) == (url, token)
+        assert usual_server() == url
 
 
 @pytest.mark.parametrize("url", ["http://elsewhere.example:4321", "http://127.0.0.1:4322", "http://127.0.0.1"])

@@ -148,7 +148,11 @@ def test_the_holders_name_goes_with_it(tmp_path: Path) -> None:
     """Closed, the lock's file stays and says nothing."""
     with DataDir.own(tmp_path) as owned:
         owned.say_port(80)
-        assert json.loads((tmp_path / "owner.lock").read_bytes()) == {"pid": os.getpid(), "port": 80}
+        assert json.loads((tmp_path / "owner.lock").read_bytes()) == {
+            "pid": os.getpid(),
+            "port": 80,
+            "host": "127.0.0.1",
+        }
     assert (tmp_path / "owner.lock").read_bytes() == b""
 
 
