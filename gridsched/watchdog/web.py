@@ -26,6 +26,9 @@ from gridsched.watchdog.timed import TimedReader
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 1024 * 1024
+LONGEST_LENGTH = 20
+"""Digits of a length that are read at all."""
+
 MOST_CONNECTIONS = 16
 REQUEST_SECONDS = 15.0
 """From one request's end to the next one's end: also how long an idle connection is kept."""
@@ -74,7 +77,11 @@ class Server(ThreadingMixIn, HTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """One thread a connection; whoever is one too many is told to come back."""
         if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # this machine has no thread left; the place is given back for when it has
+                self._free.release()
+                raise
             return
         try:
             request.settimeout(1.0)
@@ -189,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdecimal() or "Transfer-Encoding" in self.headers:
             self._refuse(411, "a body has a Content-Length here")
-        elif int(length[:20]) > MOST_BODY_BYTES:
+        elif len(length) > LONGEST_LENGTH or int(length) > MOST_BODY_BYTES:
             self._refuse(413, f"a body has at most {MOST_BODY_BYTES} bytes")
         elif self.headers.get_content_type() != "application/json":
             self._refuse(415, "a body is application/json")

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import httpx2
@@ -15,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from gridsched.watchdog import web
 from gridsched.watchdog.places import Places
-from tests.watchdog.conftest import Bench
+from tests.watchdog.conftest import Bench, until
 
 TOKEN = "a-credential-of-more-than-32-characters"  # noqa: S105 - for these tests
 
@@ -38,10 +39,10 @@ def ask(server: web.Server, method: str, path: str, body: bytes = b"", **headers
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     said = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     said |= {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, body, {name: value for name, value in said.items() if value})
-    answer = connection.getresponse()
-    data = answer.read()
-    connection.close()
+    with closing(connection):
+        connection.request(method, path, body, {name: value for name, value in said.items() if value})
+        answer = connection.getresponse()
+        data = answer.read()
     return answer.status, json.loads(data) if data else {}
 
 
@@ -79,6 +80,8 @@ def test_a_message_gets_its_answer(server: web.Server) -> None:
         ("POST", "/mcp", {"Origin": "http://127.0.0.1:1"}, 403),
         ("POST", "/mcp", {"Content_Type": "text/plain"}, 415),
         ("POST", "/mcp", {"Content_Length": "1048577"}, 413),
+        ("POST", "/mcp", {"Content_Length": "0" * 20 + "1048577"}, 413),
+        ("POST", "/mcp", {"Content_Length": "9" * 5000}, 413),
         ("POST", "/mcp", {"Content_Length": "-1"}, 411),
         ("POST", "/mcp", {"Transfer_Encoding": "chunked"}, 411),
         ("GET", "/mcp", {}, 405),
@@ -134,12 +137,29 @@ def test_no_more_clients_than_there_is_room_for(server: web.Server) -> None:
         assert "try again" in json.loads(body)["error"]["message"]
     for each in held:
         each.close()
-    for _ in range(100):
-        with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as again:
-            again.sendall(b"GET /health HTTP/1.0\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.server_port)
-            if again.recv(100).startswith(b"HTTP/1.1 200"):
-                return
-    pytest.fail("the room is not given back")
+    until(lambda: answers(server))
+
+
+def answers(server: web.Server) -> bool:
+    """Whether there is room for one more. Whoever is one too many may find the connection reset."""
+    with suppress(OSError, http.client.HTTPException):
+        return ask(server, "GET", "/health")[0] == 200
+    return False
+
+
+def test_a_place_is_given_back_where_no_thread_could_be_started(
+    server: web.Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine at its limit of processes is one that somebody has to repair, soon."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", start)
+        assert not any(answers(server) for _ in range(web.MOST_CONNECTIONS))
+    assert answers(server)
+    assert "can't start new thread" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_names_its_holder() -> None:
