@@ -246,7 +246,8 @@ def _free_name(path: Path, suffix: str) -> Path:
     prefix = f"{path.name}{suffix}-"
     numbers = {name[len(prefix) :] for name in os.listdir(path.parent) if name.startswith(prefix)}  # noqa: PTH208 - names
     last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-    path.with_name(f"{prefix}{last - KEPT_BEFORE + 1}").unlink(missing_ok=True)
+    with suppress(OSError):  # a folder that was moved aside stays, and is no reason to change nothing any more
+        path.with_name(f"{prefix}{last - KEPT_BEFORE + 1}").unlink()
     return path.with_name(f"{prefix}{last + 1}")
 
 
