@@ -17,7 +17,7 @@ from typing import Any
 
 from gridsched.watchdog import files
 from gridsched.watchdog.commands import CannotRun, Commands
-from gridsched.watchdog.places import Places
+from gridsched.watchdog.places import NoPlace, Places
 from gridsched.watchdog.watch import moment
 
 GRIDSCHED = (sys.executable, "-P", "-m", "gridsched")
@@ -110,7 +110,7 @@ class Configuration:
             raise Refused("the text holds half a character (a lone surrogate), which no file can") from None
         if len(data) > files.MOST_BYTES:
             raise Refused(f"more than {files.MOST_BYTES} bytes: no configuration")
-        path = self._places.config_to_write()
+        path = self._path()
         try:
             # Not under the lock of changes: a check may take minutes, and a roll-back must not wait for it.
             with self._checking:
@@ -129,6 +129,13 @@ class Configuration:
         said = {"path": str(path), "sha256": digest(data), "backup": str(backup) if backup else None}
         return said | {"checked": checked or "gridsched check finds nothing wrong with it", "forced": bool(checked)}
 
+    def _path(self) -> Path:
+        """The file, or where it would be. Raises Refused for a user who has no folder for one."""
+        try:
+            return self._places.config_to_write()
+        except NoPlace as error:
+            raise Refused(str(error)) from None
+
     def _require_unchanged(self, path: Path, expected_sha256: str | None) -> None:
         if expected_sha256 is not None and self.fingerprint() != expected_sha256:
             raise Refused(f"{path} has changed since it was read: get it again")
@@ -136,7 +143,7 @@ class Configuration:
     def roll_back(self, suffix: str = ".before") -> dict[str, Any]:
         """Put the newest good one back that is not there already; what was there is kept. Raises Refused."""
         with self._changing:
-            path = self._places.config_to_write()
+            path = self._path()
             now = self.fingerprint()
             good = next((each for each in self.good() if each.sha256 != now), None)
             if good is None:
@@ -153,7 +160,7 @@ class Configuration:
         with self._changing:
             if self.fingerprint() != told["sha256"]:
                 return False
-            target = self._target(self._places.config_to_write())
+            target = self._target(self._path())
             if told["kept"] is None:
                 target.unlink()
             else:

@@ -15,7 +15,7 @@ from gridsched.watchdog.engines import Engines
 from gridsched.watchdog.gpus import gpu_status
 from gridsched.watchdog.keeper import Keeper
 from gridsched.watchdog.mcp import ToolFailure, UnknownTool
-from gridsched.watchdog.places import NoPlace, Places
+from gridsched.watchdog.places import Places
 from gridsched.watchdog.tails import MOST_LINES, NoLog, tail
 from gridsched.watchdog.watch import Watch
 
@@ -220,7 +220,7 @@ class Toolbox:
             raise UnknownTool
         try:
             return self.tools[name].call(given)
-        except (Refused, NoLog, NoPlace) as error:
+        except (Refused, NoLog) as error:
             raise ToolFailure(str(error)) from None
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""

@@ -73,6 +73,19 @@ def test_what_is_no_configuration_is_refused_unseen(configuration: Configuration
         configuration.set("\ud800", None, force=True)
 
 
+def test_a_user_without_a_home_is_refused_a_configuration(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words, as everything else: a gateway that does not start without one is then waited for, not tried for ever."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    homeless = Configuration(Places(places.data, None, {}, places.cwd), (), Commands({}))
+    for change in (homeless.roll_back, lambda: homeless.set(GOOD, None, force=True)):
+        with pytest.raises(Refused, match="no home folder"):
+            change()
+
+
 def test_a_rollback_takes_the_newest_good_one_that_is_another(configuration: Configuration, path: Path) -> None:
     """What is there is kept, and rolling back twice goes to and fro between the last two good ones."""
     with pytest.raises(Refused, match="no other configuration is known"):
