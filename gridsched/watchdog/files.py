@@ -34,13 +34,13 @@ def _opened(path: Path, more: int) -> BinaryIO:
     return open(path, "rb", opener=lambda name, _: os.open(name, flags))
 
 
-def read_tail(path: Path, most_bytes: int) -> bytes:
-    """The end of a regular file. Raises OSError."""
+def read_tail(path: Path, most_bytes: int, begin: int | None = None) -> bytes:
+    """The end of a regular file, or what it has from `begin` on. Raises OSError."""
     with _opened(path, os.O_NOFOLLOW) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.ESPIPE, "it is no regular file", str(path))
-        file.seek(max(0, found.st_size - most_bytes))
+        file.seek(max(0, found.st_size - most_bytes) if begin is None else begin)
         return file.read(most_bytes)
 
 

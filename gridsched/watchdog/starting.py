@@ -69,7 +69,7 @@ class Started:
 
 
 class Starter:
-    """Starts gateways, their output in one file; `echo` is given what they print, line by line, when it is asked to."""
+    """Starts gateways, their output in one file; `echo` is given what they have printed when it is asked to."""
 
     def __init__(self, log: Path, echo: Callable[[str], None]) -> None:
         self._log = log
@@ -130,10 +130,10 @@ class Starter:
             if size < self._read_to:  # somebody has emptied it
                 self._read_to = self._begins_at = 0
             if size > self._read_to:
-                new = min(size - self._read_to, MOST_LOG_BYTES)
-                text = files.read_tail(self._log, new).decode("utf-8", "replace")
-                self._read_to = size
-                self._echo(text.rstrip("\n"))
+                begin = max(self._read_to, size - MOST_LOG_BYTES)
+                new = files.read_tail(self._log, size - begin, begin)  # its end may be further on by now
+                self._read_to = begin + len(new)
+                self._echo(new.decode("utf-8", "replace").rstrip("\n"))
             if size > MOST_LOG_BYTES:
                 self._make_room()
 

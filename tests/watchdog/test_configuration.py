@@ -74,7 +74,7 @@ def test_what_is_no_configuration_is_refused_unseen(configuration: Configuration
 
 
 def test_a_user_without_a_home_is_refused_a_configuration(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In words, as everything else: a gateway that does not start without one is then waited for, not tried for ever."""
+    """In words: a gateway that does not start without one is then waited for, not tried again and again."""
 
     def nobody(uid: int) -> None:
         raise KeyError(uid)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import digest
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import identify, state_of
+from gridsched.watchdog.starting import Starter
 from gridsched.watchdog.units import Units
 from gridsched.watchdog.watch import Owner, State, Verdict
 from tests.watchdog.conftest import NO_PATIENCE_SECONDS, QUICK, Bench, gateway_command, until
@@ -453,6 +454,28 @@ def test_what_a_gateway_before_has_printed_is_not_said_again(places: Places) -> 
         assert not bench.has_said("words of long ago")
         assert "told to end so" in bench.keeper.told()["last_exit"]["last_words"]
         assert "words of long ago" not in bench.keeper.told()["last_exit"]["last_words"]
+
+
+class Growing(PosixPath):
+    """A file that somebody prints to whenever its size has been asked for."""
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = super().stat(follow_symlinks=follow_symlinks)
+        with self.open("a", encoding="ascii") as file:
+            file.write(f"a line after {found.st_size} bytes\n")
+        return found
+
+
+def test_what_is_printed_while_it_is_read_is_passed_on_once(places: Places) -> None:
+    """Nothing of it is missing, and nothing comes twice: somebody looks there for what went wrong."""
+    places.gateway_log.touch()
+    echoed: list[str] = []
+    starter = Starter(Growing(places.gateway_log), echoed.append)
+    for _ in range(5):
+        starter.keep_up()
+    printed = places.gateway_log.read_text(encoding="ascii")
+    assert printed.startswith("".join(f"{text}\n" for text in echoed))
+    assert len(echoed) == 5
 
 
 def test_a_restart_that_meets_something_unthought_of_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
