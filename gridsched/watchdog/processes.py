@@ -9,7 +9,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from os.path import samestat
 from pathlib import Path
@@ -138,38 +138,32 @@ def wait_gone(
     processes: Iterable[ProcessId], seconds: float, is_enough: Callable[[], bool] = lambda: False
 ) -> list[ProcessId]:
     """Wait until they have ended, by their pidfds; those that have not after `seconds`, or when that `is_enough`."""
-    handles: dict[int, ProcessId] = {}
-    poll = select.poll()
-    try:
-        for process in processes:
+    wanted, poll, waiting = [*processes], select.poll(), 0
+    deadline = time.monotonic() + seconds
+    with ExitStack() as opened:
+        for process in wanted:
             with suppress(OSError):
                 handle = os.pidfd_open(process.pid)
-                handles[handle] = process
+                opened.callback(os.close, handle)
                 if alive(process):
                     poll.register(handle, select.POLLIN)
-                else:
-                    del handles[handle]
-                    os.close(handle)
-        waiting = dict(handles)
-        deadline = time.monotonic() + seconds
+                    waiting += 1
         while waiting and not is_enough() and (left := deadline - time.monotonic()) > 0:
             for handle, _ in poll.poll(min(left, ASKED_SECONDS) * 1000):
                 poll.unregister(handle)
-                del waiting[handle]
-        return list(waiting.values())
-    finally:
-        for handle in handles:
-            os.close(handle)
+                waiting -= 1
+    return [process for process in wanted if alive(process)]  # also of those that could not be waited for
 
 
 def end(
     processes: Iterable[ProcessId], grace_seconds: float, is_enough: Callable[[], bool] = lambda: False
 ) -> list[ProcessId]:
     """SIGTERM, to one that stands also SIGCONT so that it hears it; SIGKILL after the grace, or when somebody has had
-    enough. Those that still live."""
-    wanted = [process for process in processes if send(process, signal.SIGTERM)]
-    for process in wanted:
-        send(process, signal.SIGCONT)
+    enough. Those that still live, also because they may not be signalled."""
+    wanted = [*processes]
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        for process in wanted:
+            send(process, number)
     left = wait_gone(wanted, grace_seconds, is_enough)
     for process in left:
         send(process, signal.SIGKILL)

@@ -162,6 +162,22 @@ def test_one_that_does_not_hear_is_killed(places: Places, begin: Begin) -> None:
     assert stubborn.wait(5) == -signal.SIGKILL
 
 
+def test_one_that_may_not_be_signalled_is_not_said_to_have_ended(
+    places: Places, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A security module refuses it: it lives, and keeps its memory."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    process = begin(gone(places))
+    monkeypatch.setattr("signal.pidfd_send_signal", refuse)
+    monkeypatch.setattr("gridsched.watchdog.processes.REAP_SECONDS", 0.01)
+    said = Engines(places, 0.01).kill_all(dry_run=False)
+    assert said["ended"] == []
+    assert [each["pid"] for each in said["still_alive"]] == [process.pid]
+
+
 @pytest.mark.parametrize("words", ["", "unloads"])
 def test_the_gateway_is_asked_first_and_what_it_leaves_is_ended(places: Places, begin: Begin, words: str) -> None:
     """Its own unload drains and is no crash to it; where it has none, or does not manage, it is done directly."""
