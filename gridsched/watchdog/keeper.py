@@ -383,7 +383,11 @@ class Keeper:
         victims = [process for process in {owner, child} if process is not None]
         ended = self._end(victims, drain_seconds if verdict.state is not State.WEDGED else 0.0)
         if any(each["still_alive"] for each in ended):
-            return {"restarted": False, "ended": ended, "why": "it could not be ended: the kernel holds it"}
+            return {
+                "restarted": False,
+                "ended": ended,
+                "why": "it could not be ended: the kernel holds it, or forbids it",
+            }
         self._next_start, self._pause, self._rolled_back = 0.0, self._limits.first_pause_seconds, None
         if self._signals:
             return {"restarted": False, "ended": ended, "why": "the watchdog was told to stop"}

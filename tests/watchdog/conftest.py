@@ -24,21 +24,21 @@ from gridsched.watchdog.watch import Watch
 from tests.support import fake_gateway
 from tests.support.gateway import clean_environment
 
+NO_PATIENCE_SECONDS = 60.0
+"""Nothing takes a tenth of it, but on a machine that is very busy."""
+
 QUICK = Limits(
     turn_seconds=0.02,
     healthy_seconds=0.1,
     first_pause_seconds=0.1,
     longest_pause_seconds=0.4,
     kill_seconds=1.0,
-    settle_seconds=5.0,
+    settle_seconds=NO_PATIENCE_SECONDS,
     wedged_looks=3,
     front_patience=1.0,
     restarts=10,
 )
 """A keeper without patience, but for what stands: `Bench.passes` is how time goes by for that, not a wait."""
-
-NO_PATIENCE_SECONDS = 60.0
-"""Nothing takes a tenth of it, but on a machine that is very busy."""
 
 
 def until(look: Callable[[], object], seconds: float = NO_PATIENCE_SECONDS) -> None:

@@ -1,7 +1,9 @@
 """The configuration: checked before it is written, kept when it has run well, put back when it does not start."""
 
 import os
-import time
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import KEPT_BEFORE, KEPT_GOOD, Configuration, Refused, digest
 from gridsched.watchdog.places import Places
-from gridsched.watchdog.watch import Watch
+from gridsched.watchdog.processes import identify
+from gridsched.watchdog.watch import Owner, State, Verdict
 from tests.watchdog.conftest import Bench
 
 
@@ -25,6 +28,9 @@ def configuration(places: Places) -> Configuration:
     """Over simulated hardware, so that a check needs no engine."""
     return Configuration(places, ("--sim", "--port", "0"), Commands(places.environ))
 
+
+OLD_FILE = Path(__file__)
+"""One that was here before any process of a test."""
 
 GOOD = "# by hand\nserver: {port: 45991}   # ours\n"
 
@@ -81,9 +87,10 @@ def test_a_user_without_a_home_is_refused_a_configuration(places: Places, monkey
 
     monkeypatch.setattr("pwd.getpwuid", nobody)
     homeless = Configuration(Places(places.data, None, {}, places.cwd), (), Commands({}))
-    for change in (homeless.roll_back, lambda: homeless.set(GOOD, None, force=True)):
-        with pytest.raises(Refused, match="no home folder"):
-            change()
+    with pytest.raises(Refused, match="no home folder"):
+        homeless.roll_back()
+    with pytest.raises(Refused, match="no home folder"):
+        homeless.set(GOOD, None, force=True)
 
 
 def test_a_rollback_takes_the_newest_good_one_that_is_another(configuration: Configuration, path: Path) -> None:
@@ -222,17 +229,22 @@ def test_a_check_that_takes_long_keeps_no_roll_back_waiting(
     assert path.read_text(encoding="utf-8") == "well"
 
 
+def test_what_a_gateway_was_started_with_is_what_was_there_before_and_is_still(places: Places) -> None:
+    """Of one that was seen to start."""
+    learner, nobody = Bench(places, runs=False).keeper._learner, Verdict(State.NOT_RUNNING, "")
+    assert learner._read_at_start(nobody, digest(b"x")) == "", "nobody runs"
+    learner.starts(digest(b"x"))
+    assert learner._read_at_start(nobody, digest(b"x")) == digest(b"x"), "it was started with it"
+    assert learner._read_at_start(nobody, digest(b"y")) == "", "it was changed meanwhile"
+
+
 def test_of_a_gateway_that_was_there_before_us_only_an_untouched_file_is_good(places: Places, path: Path) -> None:
     """What it has read is known if the file is older than the process."""
-    bench = Bench(places, runs=False)
-    learner = bench.keeper._learner
-    watch = Watch(places, 30.0)
-    verdict = watch.look()
     path.write_text("x", encoding="utf-8")
-    assert learner._read_at_start(verdict, digest(b"x")) == "", "nobody runs"
-    learner.starts(digest(b"x"))
-    assert learner._read_at_start(verdict, digest(b"x")) == digest(b"x"), "it was started with it"
-    assert learner._read_at_start(verdict, digest(b"y")) == "", "it was changed meanwhile"
-    touched = bench.configuration.touched_seconds_ago()
-    assert touched is not None
-    assert touched < time.monotonic()
+    fresh, old = (Bench(each, runs=False).keeper._learner for each in (places, replace(places, config_flag=OLD_FILE)))
+    us = Verdict(State.SERVING, "", Owner(identify(os.getpid()), 0))
+    assert fresh._read_at_start(us, digest(b"x")) == "", "we are older than the file"
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as young:
+        seen = Verdict(State.SERVING, "", Owner(identify(young.pid), 0))
+        assert old._read_at_start(seen, digest(b"x")) == digest(b"x")
+        young.kill()

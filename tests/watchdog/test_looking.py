@@ -1,7 +1,9 @@
 """Logs and cards: what can be looked at when nothing else answers."""
 
+import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from gridsched.watchdog.commands import CannotRun, Commands
 from gridsched.watchdog.gpus import amd_cards, gpu_status, host_memory
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.tails import NoLog, tail
+from tests.watchdog.conftest import until
 
 Program = Callable[[str, str], None]
 
@@ -133,11 +136,25 @@ def test_cards_of_amdgpu_are_read_off_their_driver_s_files(tmp_path: Path) -> No
     assert host_memory(Path("/proc/meminfo"))["MemAvailable"] > 0
 
 
-def test_a_program_that_hangs_is_ended_with_what_it_has_started(commands: Commands, program: Program) -> None:
+def test_a_program_that_hangs_is_ended_with_what_it_has_started(
+    places: Places, commands: Commands, program: Program
+) -> None:
     """In time; and no more than its last output is kept."""
-    program("hangs", "sleep 1000 & wait")
+    pipe = places.cwd / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    program("hangs", f"exec > {pipe}; sleep 1000 & wait")
     with pytest.raises(CannotRun, match=r"hangs has not ended within 0\.1 s"):
         commands.run(("hangs",), 0.1)
+
+    def is_left() -> bool:
+        """Whether nobody can write there any more."""
+        with suppress(BlockingIOError):
+            return os.read(reader, 1) == b""
+        return False
+
+    until(is_left)
+    os.close(reader)
     program("floods", "yes 0123456789 | head -c 200000; echo; echo end")
     ran = commands.run(("floods",), 10.0)
     assert len(ran.output) <= 64 * 1024

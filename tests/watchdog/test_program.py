@@ -116,7 +116,7 @@ def wait_end(pid: int, seconds: float = LONG_SECONDS) -> None:
 def test_a_real_gateway_is_checked_replaced_restarted_rolled_back_and_goes_with_its_watchdog(tmp_path: Path) -> None:
     """One watchdog through a bad night: no configuration, a wrong one, SIGSTOP, one broken by hand, kill -9."""
     config = tmp_path / "gridsched.yaml"
-    words = ("--port", "0", "--run", "--wedged-after", "2", "--config", str(config), "--", "--sim", "--port", "0")
+    words = ("--port", "0", "--run", "--wedged-after", "5", "--config", str(config), "--", "--sim", "--port", "0")
     with dog(tmp_path, *words) as made:
         until(lambda: "exit code 2" in made.text())
         assert made.call("health")["watchdog"]["waits"], "there is no such file: it waits for one"

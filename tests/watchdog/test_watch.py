@@ -54,7 +54,7 @@ def test_a_gateway_that_beats_and_answers_serves(places: Places, stranger: Start
     said = watch.last().told()
     assert (said["state"], said["answering"], said["pid"]) == ("serving", True, process.pid)
     assert said["health"]["can_serve"] is True
-    assert said["heartbeat"]["age_seconds"] < 5
+    assert said["heartbeat"]["age_seconds"] < 30
     since = watch.last().since
     assert watch.look().since == since, "the same state goes on"
 
@@ -114,8 +114,7 @@ def test_a_front_that_answers_with_errors_stands(places: Places, stranger: Start
     """An answer proves nothing when it says that nothing works."""
     stranger("sick")
     watch = Watch(places, 0.3)
-    until(lambda: watch.look().half == "front")
-    assert "its answer is an error, 500" in watch.last().sentence
+    until(lambda: watch.look().half == "front" and "its answer is an error, 500" in watch.last().sentence)
     assert not watch.last().healthy
 
 
