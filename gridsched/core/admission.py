@@ -68,7 +68,7 @@ def _hopeless(state: State, job: Job, model: ModelState) -> Rejection | None:
     instance = model.instance
     if instance is None or instance.restarting:
         if not model.queue.count and not usable_rungs(state.ledger, model):
-            return insufficient_vram(state, model, Fit.NEVER)
+            return _insufficient_vram(state, model, Fit.NEVER)
     elif instance.state is not InstanceState.DRAINING:
         return None
     return not_resident(job) if job.warm_only and job.model == model.name else None
@@ -263,7 +263,7 @@ def unfit(state: State, model: ModelState, fit: Fit) -> Rejection:
     """Why a model that does not fit, now or ever, is not served: for want of a device that answers, or of memory."""
     if fit is Fit.NOT_NOW and _kept_by_losses(state, model):
         return _gpu_unavailable(state, model)
-    return insufficient_vram(state, model, fit)
+    return _insufficient_vram(state, model, fit)
 
 
 def _gpu_unavailable(state: State, model: ModelState) -> Rejection:
@@ -284,7 +284,7 @@ def _gpu_unavailable(state: State, model: ModelState) -> Rejection:
     return Rejection(RejectionCode.GPU_UNAVAILABLE, message, LOST_RETRY_SECONDS, detail)
 
 
-def insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
+def _insufficient_vram(state: State, model: ModelState, fit: Fit) -> Rejection:
     """L7: 507 with the arithmetic of the launch that is nearest to fitting, and what there is of every device on which
     the model could be launched."""
     ledger = state.ledger

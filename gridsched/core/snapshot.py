@@ -172,7 +172,6 @@ class Explanation:
     """All that is known of one job: exactly one of `waiting` and `running` while it lives, neither when it is over.
     `story` are the decisions about it that are still remembered, with their times."""
 
-    at: float
     job: JobId
     waiting: WaitingView | None
     running: RunningView | None
@@ -184,7 +183,6 @@ class Explanation:
 class Jobs:
     """All living jobs at one moment: those that wait, by class and place, and those that run."""
 
-    at: float
     waiting: tuple[WaitingView, ...]
     running: tuple[RunningView, ...]
 

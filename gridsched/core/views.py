@@ -71,7 +71,7 @@ def said(state: State, job_id: JobId, now: float) -> str | None:
 def jobs(state: State, now: float) -> Jobs:
     """All living jobs."""
     running = (_running(entry, now) for entry in state.grants.values() if not entry.over)
-    return Jobs(now, _all_waiting(state, now), tuple(running))
+    return Jobs(_all_waiting(state, now), tuple(running))
 
 
 def explain(state: State, job_id: JobId, now: float) -> Explanation | None:
@@ -79,13 +79,12 @@ def explain(state: State, job_id: JobId, now: float) -> Explanation | None:
     story = state.story.decisions(job_id)
     record = state.jobs.get(job_id)
     if record is None:
-        return Explanation(now, job_id, None, None, None, story) if story else None
+        return Explanation(job_id, None, None, None, story) if story else None
     if record.grant_id is not None:
-        return Explanation(now, job_id, None, _running(state.grants[record.grant_id], now), None, story)
+        return Explanation(job_id, None, _running(state.grants[record.grant_id], now), None, story)
     plan = state.models[record.model].plan
-    return Explanation(
-        now, job_id, waiting(state, job_id, now), None, None if plan is None else plan_of(state, plan), story
-    )
+    told = None if plan is None else plan_of(state, plan)
+    return Explanation(job_id, waiting(state, job_id, now), None, told, story)
 
 
 def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
