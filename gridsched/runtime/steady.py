@@ -109,7 +109,8 @@ class ClockWatch:
         """Whether it is one; then it is told."""
         if math.fabs(seconds) <= JUMP_SECONDS:
             return False
-        self._found_so_far.append((trio.current_time(), seconds))
+        # Trio's clock counted a look for a stop; what came meanwhile may have been decided before anybody looked here.
+        self._found_so_far.append((trio.current_time() - LOOK_SECONDS / 2, seconds))
         self._tell(Log(LogEvent.CLOCK, figures={"kind": kind, "seconds": round(seconds, 3), "why": _WHY[kind]}))
         return True
 

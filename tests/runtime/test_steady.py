@@ -207,6 +207,21 @@ async def test_D13_what_happened_when_is_told_as_the_log_has_it(machine: Machine
             assert server.runtime.wall_seconds_at(at) == pytest.approx(logged[at], abs=0.002)
 
 
+async def test_D13_what_happens_as_the_process_comes_back_is_told_as_the_log_has_it(
+    machine: Machine, clock: SteadyClock
+) -> None:
+    """What came in meanwhile may be decided before anybody has looked at the clocks."""
+    async with server_on(machine, clock) as server:
+        await trio.sleep(20.25)
+        before = trio.current_time(), machine.wall
+        machine.stop(2 * HOUR)
+        after = trio.current_time(), machine.wall
+        machine.stop(0.001)  # a step takes its time
+        await trio.sleep(5.0)
+        for at, wall_seconds in (before, after):
+            assert server.runtime.wall_seconds_at(at) == pytest.approx(wall_seconds, abs=0.002)
+
+
 class Counting:
     """Notes when it is read. Implements `ports.DeviceMonitor`."""
 
