@@ -1,12 +1,15 @@
 """Section M: what a server does to its machine over time: logs, memory, others that want its place."""
 
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.faults.bench import Bench, Served, serve
+from tests.faults.conftest import Start
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +55,25 @@ def test_M11_a_process_that_grows_with_every_request_is_started_anew_in_a_quiet_
     assert b'gridsched_model_host_memory_bytes{model="m11"}' in bench.ask("/metrics").body
     bench.until(lambda: first not in bench.pids("m11"), "it is told to go")
     assert bench.chat("m11").status == 200
+
+
+def test_P8_a_second_signal_waits_for_nobody_and_leaves_nothing(start: Start) -> None:
+    """One answer would go on for minutes, one model loads, one chat waits: the first signal drains, the second ends it,
+    with all of its engines."""
+    bench = start({"streams": Served(), "loads": Served()})
+    bench.tell("streams", tokens_per_second=10)
+    bench.tell("loads", start_delay_seconds=15.0)
+    with bench.streamed("streams", max_tokens=10_000) as lines, ThreadPoolExecutor() as pool:
+        next(lines)
+        waiting = [pool.submit(bench.chat, model) for model in ("loads", "streams")]
+        bench.until_event("load", "loads")
+        bench.until(lambda: len(bench.status()["waiting"]) == 2, "both wait")
+        bench.gateway.process.send_signal(signal.SIGTERM)
+        assert [asked.result().error["code"] for asked in waiting] == ["draining", "draining"]
+        assert bench.ask("/health").json["draining"] is True
+        bench.gateway.process.send_signal(signal.SIGTERM)
+        assert bench.gateway.process.wait(20) == 0  # the drain alone would take 30
+        assert b"data: [DONE]" not in list(lines)
 
 
 def resident_bytes(bench: Bench) -> int:

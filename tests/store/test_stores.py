@@ -484,7 +484,8 @@ trio.run(main)
 
 @pytest.mark.slow
 def test_what_was_kept_survives_a_kill(path: Path) -> None:
-    """Killed in the midst of 200 writes: everything whose keeping had ended is there, whole, and nothing is damaged."""
+    """Killed in the midst of 200 writes: everything whose keeping had ended is there, whole, and nothing is damaged:
+    each write was in the log beside the file (WAL) before its keeping had ended."""
     keeper = subprocess.Popen([sys.executable, "-c", KEEPER, str(path)], stdout=subprocess.PIPE, text=True)
     with keeper:
         assert keeper.stdout is not None
@@ -495,5 +496,7 @@ def test_what_was_kept_survives_a_kill(path: Path) -> None:
     with disk_store(path) as (store, said):
         kept = store.measurements()
     assert said == []
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert set(kept) >= {f"k{number}" for number in range(101)}
     assert all(kept[f"k{number}"] == Measurement((number, number)) for number in range(len(kept)))
