@@ -317,7 +317,7 @@ def test_without_run_nothing_is_started_and_a_restart_keeps_how_it_was_started(p
     stop(theirs.pid)
     outcome = ask_in_threads(bench, 1)[0]
     assert outcome["restarted"] is True
-    assert theirs.wait(5) == 0, "it was continued and heard SIGTERM"
+    assert theirs.wait(30) == 0, "it was continued and heard SIGTERM"
     pid = bench.pid()
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
     assert tuple(words) == gateway_command(places)
@@ -334,7 +334,7 @@ def test_a_restart_that_cannot_even_begin_is_said_to_have_failed(places: Places,
     theirs = stranger("", folder)
     folder.rmdir()
     outcome = ask_in_threads(bench, 1)[0]
-    assert theirs.wait(5) == 0
+    assert theirs.wait(30) == 0
     assert outcome["restarted"] is False
     assert "gone soon" in outcome["why"]
 
@@ -354,7 +354,7 @@ def test_a_unit_of_the_service_manager_is_restarted_by_it(places: Places, strang
     outcome = ask_in_threads(bench, 1)[0]
     assert "--user restart gridsched.service" in log.read_text(encoding="utf-8")
     assert outcome["by"] == "systemd unit gridsched.service"
-    assert theirs.wait(5) == 0
+    assert theirs.wait(30) == 0
 
 
 @pytest.mark.parametrize(
