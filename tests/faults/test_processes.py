@@ -65,9 +65,7 @@ def test_B4_a_client_that_reads_nothing_more_and_dies_does_not_hold_a_drain_for_
         bench.until(lambda: bench.instances("b4x")[0]["slots"]["busy"] == 1, "its step runs")
         other = pool.submit(bench.chat, "b4y")
         bench.until(lambda: bench.is_in("b4x", "draining"), "it drains")
-        (waiting,) = bench.status()["waiting"]
-        assert waiting["model"] == "b4y"
-        assert "b4x" in waiting["reason"]
+        assert "b4x" in waiting(bench)["b4y"]
         assert bench.instances("b4x")[0]["slots"]["busy"] == 1
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         client.close()
@@ -82,12 +80,11 @@ def test_B5_a_request_for_a_model_that_is_just_going_waits_and_is_served_by_its_
     first = bench.pid("b5x")
     with bench.streamed("b5x", max_tokens=8) as lines, ThreadPoolExecutor() as pool:
         next(lines)
-        os.kill(first, signal.SIGSTOP)  # its stream lasts until both of them wait
-        other = pool.submit(bench.chat, "b5y")
-        bench.until(lambda: bench.is_in("b5x", "draining"), "it drains")
-        in_drain = pool.submit(bench.chat, "b5x")
-        bench.until(lambda: "b5x" in [waiting["model"] for waiting in bench.status()["waiting"]], "it waits")
-        os.kill(first, signal.SIGCONT)
+        with held(bench, "b5x"):
+            other = pool.submit(bench.chat, "b5y")
+            bench.until(lambda: bench.is_in("b5x", "draining"), "it drains")
+            in_drain = pool.submit(bench.chat, "b5x")
+            bench.until(lambda: "b5x" in waiting(bench), "it waits")
         assert b"data: [DONE]" in list(lines)
         bench.until_event("evict", "b5x")
         in_the_end = pool.submit(bench.chat, "b5x")
@@ -130,12 +127,13 @@ def test_L6d_a_file_that_was_fetched_again_is_tried_at_once(bench: Bench) -> Non
 
 
 def test_B8_a_model_that_loads_is_no_victim(bench: Bench) -> None:
-    """B8: the second waits until the first has loaded and served who waited for it."""
+    """B8: the second comes while the first loads, and waits until that has served who waited for it."""
     bench.tell("b8x", start_delay_seconds=0.4)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(bench.chat, "b8x")
-        bench.until_event("load", "b8x")
-        second = pool.submit(bench.chat, "b8y")
+        with held(bench, "b8x"):
+            second = pool.submit(bench.chat, "b8y")
+            bench.until(lambda: "b8y" in waiting(bench), "it waits")
         assert (first.result().status, second.result().status) == (200, 200)
     assert bench.starts("b8x") == 1
     assert bench.events("complete", "b8x")[0]["seq"] < bench.events("load", "b8y")[0]["seq"]
@@ -197,13 +195,11 @@ def test_B15_a_load_that_is_nearly_done_is_finished_and_serves_who_comes_next(be
     assert bench.chat("b15late").status == 200
     os.kill(bench.pid("b15late"), signal.SIGKILL)
     bench.until(lambda: not bench.instances("b15late"), "it is gone from the books")
-    with asked(bench, "b15late"):
-        bench.until(lambda: bench.pids("b15late"), "it is started")
-        os.kill(bench.pid("b15late"), signal.SIGSTOP)  # its load lasts until nobody waits for it
+    with asked(bench, "b15late") as client, held(bench, "b15late"):
         with suppress(subprocess.TimeoutExpired):
             bench.gateway.process.wait(bench.until_event("ready", "b15late")["load_s"])
-    bench.until_event("cancel", "b15late")
-    os.kill(bench.pid("b15late"), signal.SIGCONT)
+        client.close()
+        bench.until_event("cancel", "b15late")
     assert bench.chat("b15late").status == 200
     assert (bench.starts("b15late"), bench.events("stop", "b15late")) == (2, [])
 
@@ -315,6 +311,21 @@ def asked(bench: Bench, model: str, **more: object) -> Iterator[http.client.HTTP
     with closing(bench.connect()) as connection:
         connection.request("POST", "/v1/chat/completions", json.dumps(chat_body(model, **more)))
         yield connection
+
+
+@contextmanager
+def held(bench: Bench, model: str) -> Iterator[None]:
+    """A model's process, as soon as there is one, stands still until the block's exit: what it does lasts so long."""
+    bench.until(lambda: bench.pids(model), "it is started")
+    pid = bench.pid(model)
+    os.kill(pid, signal.SIGSTOP)
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+def waiting(bench: Bench) -> dict[str, str]:
+    """The models that somebody waits for, and why."""
+    return {item["model"]: item["reason"] for item in bench.status()["waiting"]}
 
 
 def sockets(bench: Bench) -> list[Path]:
