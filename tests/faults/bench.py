@@ -251,9 +251,10 @@ def descriptors(pid: int) -> int:
 
 def leavings(bench: Bench) -> list[str]:
     """A sentence for all that a gateway, idle by now, should not have: work, memory, processes, files, tracebacks."""
-    wrong = list(_wrong_with_processes(bench))
-    if bench.gateway.process.poll() is None:
-        wrong += _wrong_with_status(bench.status())
+    status = bench.status() if bench.gateway.process.poll() is None else None
+    wrong = list(_wrong_with_processes(bench, status))
+    if status is not None:
+        wrong += _wrong_with_status(status)
     if "Traceback" in bench.gateway.log.read_text(encoding="utf-8", errors="replace"):
         wrong.append("its log has a traceback")
     return wrong
@@ -277,11 +278,12 @@ def _wrong_with_status(status: Status) -> Iterator[str]:
         yield f"{booked} bytes are reserved for processes that hold {held}"
 
 
-def _wrong_with_processes(bench: Bench) -> Iterator[str]:
+def _wrong_with_processes(bench: Bench, status: Status | None) -> Iterator[str]:
+    """`status`: of a gateway that lives."""
     gateway = bench.gateway.process
-    alive = gateway.poll() is None
-    engines = [pid for pid in bench.gateway.children() if b"--alias\0" in _read(pid, "cmdline")] if alive else []
-    known = {gateway.pid, *bench.gateway.children()} if alive else set()
+    children = bench.gateway.children() if status is not None else []
+    engines = [pid for pid in children if b"--alias\0" in _read(pid, "cmdline")]
+    known = {gateway.pid, *children} if status is not None else set()
     for pid in marked(bench.mark):
         if pid not in known and not _descends(pid, known):
             yield f"process {pid} ({_command(pid)}) is nobody's"
@@ -290,11 +292,10 @@ def _wrong_with_processes(bench: Bench) -> Iterator[str]:
             yield f"process {pid} is a zombie"
         elif pid not in engines:
             yield f"process {pid} ({_command(pid)}) is no engine"
-    if not alive:
+    if status is None:
         return
-    ready = len(bench.status()["instances"])
-    if len(engines) != ready:
-        yield f"{len(engines)} engines live, {ready} are told of"
+    if len(engines) != len(status["instances"]):
+        yield f"{len(engines)} engines live, {len(status['instances'])} are told of"
     extra = descriptors(gateway.pid) - bench.open_at_start
     if not extra <= ENGINE_DESCRIPTORS * len(engines) + FEW_DESCRIPTORS:
         yield f"{extra} more files are open than at the start, with {len(engines)} engines"

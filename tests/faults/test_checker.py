@@ -3,11 +3,22 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.faults.bench import MARK, Bench, Served, _wrong_with_status, leavings, own_children, settle
+from tests.faults.bench import (
+    MARK,
+    Bench,
+    Served,
+    _wrong_with_processes,
+    _wrong_with_status,
+    leavings,
+    own_children,
+    settle,
+)
 from tests.faults.conftest import Start
+from tests.support.gateway import Gateway
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +65,28 @@ def test_an_engine_behind_a_dead_gateway_is_seen(bench: Bench) -> None:
     assert settle(bench) == []
     with stray(bench.mark):
         bench.until(lambda: said(bench, "is nobody's"), "it is seen")
+
+
+PARENT = """
+import os, sys
+ended = os.fork() or os._exit(0)
+goes_on = os.fork() or sys.stdin.read() or os._exit(0)
+os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+print(ended, goes_on, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_is_wrong_with_a_gateways_own_children_is_seen(tmp_path: Path) -> None:
+    """One that has ended and that it has not waited for, one that is no engine, and an engine that does not live."""
+    argv = [sys.executable, "-ISc", PARENT]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        ended, goes_on = parent.stdout.readline().split()
+        bench = Bench(Gateway(parent, "", tmp_path / "log"), tmp_path, "no mark")
+        wrong = "\n".join(_wrong_with_processes(bench, {"instances": [READY]}))
+    for sentence in (f"process {ended} is a zombie", f"process {goes_on} (", "is no engine", "0 engines live, 1 are"):
+        assert sentence in wrong
 
 
 def test_a_child_of_the_test_itself_is_seen_also_as_a_zombie() -> None:
