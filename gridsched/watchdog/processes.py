@@ -30,6 +30,15 @@ class ProcessId:
     start_ticks: int
 
 
+def shows_us() -> bool:
+    """Whether /proc is that of our own namespace of processes. Another's, as `unshare --pid` leaves it, shows others
+    under the numbers that we would signal."""
+    try:
+        return (PROC / "self").readlink() == Path(str(os.getpid()))
+    except OSError:
+        return False
+
+
 def identify(pid: int) -> ProcessId | None:
     """The process that has this number now; None for none, and for one that has ended and is not reaped."""
     fields = _stat(pid)

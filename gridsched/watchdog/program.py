@@ -25,6 +25,7 @@ from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import GRIDSCHED, Configuration
 from gridsched.watchdog.keeper import Keeper, Limits
 from gridsched.watchdog.places import NoPlace, Places, find_data
+from gridsched.watchdog.processes import shows_us
 from gridsched.watchdog.starting import Launch
 from gridsched.watchdog.tools import Toolbox
 from gridsched.watchdog.units import Units
@@ -67,6 +68,7 @@ def watch(
     """Run the watchdog until it is told to stop; no `port` is the configuration's. The exit code."""
     try:
         _require_apart(serve_words)
+        _require_our_proc()
         places = Places(find_data(data_flag, environ), config_flag, environ, _current_folder())
         credential = prepare(places)
         with only_one(places):
@@ -131,6 +133,12 @@ def _require_apart(serve_words: Sequence[str]) -> None:
     for word in serve_words:
         if word.partition("=")[0] in _OURS:
             raise CannotWatch(f"{word} concerns the watchdog too: name it before the --", USAGE)
+
+
+def _require_our_proc() -> None:
+    """Raises CannotWatch where the processes that we see are not those that we would signal."""
+    if not shows_us():
+        raise CannotWatch("/proc shows another namespace of processes than ours; mount it anew", FAILED)
 
 
 def _current_folder() -> Path:

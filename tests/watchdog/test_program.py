@@ -273,6 +273,16 @@ def test_a_lock_that_cannot_be_one_ends_with_a_sentence(tmp_path: Path, capsys: 
     assert capsys.readouterr().err.count(f"{lock} cannot be used as a lock") == 2
 
 
+def test_P4_where_proc_shows_other_processes_nobody_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a namespace of its own with somebody else's /proc its signals would reach whoever has the number here."""
+    (tmp_path / "self").symlink_to("4711")
+    monkeypatch.setattr("gridsched.watchdog.processes.PROC", tmp_path)
+    assert watch(tmp_path / "data", None, 0, runs=False, wedged_seconds=30.0, serve_words=(), environ={}) == 1
+    assert "/proc shows another namespace" in capsys.readouterr().err
+
+
 def test_a_data_directory_that_cannot_be_ours_ends_with_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
