@@ -389,7 +389,7 @@ class Keeper:
                 "why": "it could not be ended: the kernel holds it, or forbids it",
             }
         self._next_start, self._pause, self._rolled_back = 0.0, self._limits.first_pause_seconds, None
-        if self._signals:
+        if self._signals and self._runs:  # else it was only borrowed, and is given back
             return {"restarted": False, "ended": ended, "why": "the watchdog was told to stop"}
         problem = self._units.restart(unit) if unit else self._start(launch)
         if problem:

@@ -296,6 +296,24 @@ def test_a_second_signal_ends_a_restart_that_drains(places: Places) -> None:
     assert not bench.has_said("told to stop: the gateway drains"), "there is none left"
 
 
+def test_a_gateway_of_somebody_else_is_back_when_the_watchdog_is_told_to_stop_meanwhile(
+    places: Places, stranger: Start
+) -> None:
+    """Without --run it was not ours to end for good: the restart that was asked for is finished, and then we end."""
+    with closing(Bench(places, runs=False)) as bench:
+        theirs = stranger("stubborn")
+        asker = threading.Thread(target=lambda: bench.tools.call("restart_server", {"drain_seconds": 600}))
+        asker.start()
+        until(lambda: bench.keeper._request is not None)
+        bench.keeper.stop()
+        bench.keeper.stop()
+        assert bench.keeper.run() == 0
+        asker.join()
+        assert theirs.wait(5) == -signal.SIGKILL
+        until(lambda: bench.watch.look().process is not None)
+        assert bench.pid() != theirs.pid
+
+
 def test_a_restart_that_fails_says_what_the_gateway_said(bench: Bench) -> None:
     """The exit code and its last words."""
     bench.configure("")
