@@ -39,7 +39,6 @@ UNLOAD_SECONDS = 15.0
 """How long the gateway may take over an unload before it is done without it."""
 
 _TOKEN = re.compile(r"1:(\d{1,20}-\d{1,20}):(\d{1,10})-(\d{1,20}):([A-Za-z0-9-]{1,64})")
-_LARGEST_PID, _LARGEST = 2**22, 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +134,11 @@ class Engines:
         """What the gateway has noted and this boot has seen; entries that make no sense are nobody's."""
         said = files.read_object(self._places.children)
         children = said.get("children")
-        owner = _process(said.get("owner"))
+        owner = ProcessId.read(said.get("owner"))
         if said.get("boot_id") != boot_id() or owner is None or not isinstance(children, list):
             return
         for child in children:
-            process = _process(child)
+            process = ProcessId.read(child)
             if process is not None and isinstance(child.get("model"), str) and isinstance(child.get("spawn"), str):
                 yield Engine(process, child["model"], child["spawn"], owner, "children.json")
 
@@ -162,16 +161,6 @@ def _less(told: dict[str, Any], survivors: Sequence[ProcessId]) -> dict[str, Any
     left = {process.pid for process in survivors}
     ended = [engine for engine in told["ended"] if engine["pid"] not in left]
     return told | {"ended": ended, "still_alive": [each for each in told["ended"] if each["pid"] in left]}
-
-
-def _process(said: object) -> ProcessId | None:
-    """A process as it was noted; None for one that is nobody's, ours, or the first one."""
-    if not isinstance(said, dict):
-        return None
-    pid, ticks = said.get("pid"), said.get("start_ticks")
-    if type(pid) is not int or type(ticks) is not int or not (1 < pid < _LARGEST_PID and 0 <= ticks < _LARGEST):
-        return None
-    return ProcessId(pid, ticks)
 
 
 def _alias(words: Sequence[str]) -> str:

@@ -68,10 +68,10 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
             Path(name).unlink()
         raise
     with suppress(OSError):
-        sync_folder(path.parent)
+        _sync_folder(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Make a renaming last. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

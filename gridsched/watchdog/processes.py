@@ -18,6 +18,8 @@ PROC = Path("/proc")
 REAP_SECONDS = 5.0
 """After SIGKILL; a process that the kernel holds (state D) may stay for longer, and is then said to."""
 
+_LARGEST_PID, _LARGEST = 2**22, 2**63
+
 ASKED_SECONDS = 0.5
 """How often whoever waits is asked whether it is enough."""
 
@@ -28,6 +30,16 @@ class ProcessId:
 
     pid: int
     start_ticks: int
+
+    @classmethod
+    def read(cls, said: object) -> "ProcessId | None":
+        """As somebody has noted it; None for one that is nobody's, or the first one."""
+        if not isinstance(said, dict):
+            return None
+        pid, ticks = said.get("pid"), said.get("start_ticks")
+        if type(pid) is not int or type(ticks) is not int or not (1 < pid < _LARGEST_PID and 0 <= ticks < _LARGEST):
+            return None
+        return cls(pid, ticks)
 
 
 def shows_us() -> bool:

@@ -231,11 +231,11 @@ def _owner_of_removed(path: Path) -> Owner | None:
 def read_beat(path: Path, clock: Callable[[], float]) -> Beat | None:
     """The last heartbeat, None for a file that is missing, damaged or no heartbeat."""
     said = files.read_object(path)
-    pid, ticks = _number(said.get("pid")), _number(said.get("start_ticks"))
-    if pid <= 1 or not ticks:
+    process = ProcessId.read(said)
+    if process is None:
         return None
     return Beat(
-        ProcessId(pid, ticks),
+        process,
         _number(said.get("seq")),
         str(said.get("phase", ""))[:20],
         _number(said.get("port")),
