@@ -362,6 +362,7 @@ class Keeper:
         if not self._child.has_owned and seconds >= self._limits.start_seconds:
             self._say(f"the gateway has not taken its data directory within {seconds:.0f} s of its start: killed")
             send(self._child.id, signal.SIGKILL)
+            self._child.began = time.monotonic()  # one that the kernel holds is told of again as late, not every second
 
     def _serve(self, request: Request, verdict: Verdict) -> None:
         try:
