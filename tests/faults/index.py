@@ -99,6 +99,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_CARDS}::test_D2_D4_a_process_of_which_the_driver_does_not_tell_is_measured_by_the_difference",
         f"{_NVML}::test_a_process_the_driver_does_not_list_is_unknown",
         f"{_GROWN}::test_D4_own_memory_is_never_an_outside_programs",
+        "devices/test_host.py::test_D4_in_a_container_with_its_hosts_proc_our_processes_are_found_there",
         _DOUBT,
     ),
     "D6": (

@@ -29,9 +29,9 @@ def tmpfs(folder: Path) -> Iterator[tuple[Path, Callable[[], None], Callable[[],
     disk = folder / "disk"
     disk.mkdir(mode=0o700)
     words = ["/usr/bin/env", "mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "none", str(disk)]
-    mounted = subprocess.run(words, check=False, capture_output=True)
+    mounted = subprocess.run(words, check=False, capture_output=True, text=True)
     if mounted.returncode != 0:
-        pytest.skip(reason="a small disk cannot be mounted here: that takes root")
+        pytest.skip(reason=f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
 
     def fill() -> None:
         with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
