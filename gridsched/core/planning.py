@@ -87,12 +87,15 @@ def replan(state: State) -> None:
 def _make_plans(state: State) -> list[Plan]:
     """Chats first: what they hold (S4) and claim (S6a) must be known before low work is looked at."""
     wants = wants_of(state)
+    planned = {plan.want.model.name for plan in state.plans}
     _dissolve(state)
     for model in state.wanted_models().values():
         model.want = model.obstacle = None
         model.next_at = inf
     low = [want for want in wants if not want.chat]
-    walk = _Walk(state, starved=any(want.starved_at <= state.now for want in low))
+    # S5: one that could not be loaded the last time keeps no start from anybody.
+    starved = any(_is_starved(state, want) and want.model.name in planned for want in low)
+    walk = _Walk(state, starved=starved)
     walk.chats([want for want in wants if want.chat])
     for model in (state.waiting_models | state.touched).values():
         if model.queue.chats or model.held:
@@ -101,6 +104,11 @@ def _make_plans(state: State) -> list[Plan]:
     state.low_plans_matter = not walk.slots.low_begun and bool(low)
     state.plans = walk.plans
     return walk.plans
+
+
+def _is_starved(state: State, want: Want) -> bool:
+    """S5: whether low work is starved of this load."""
+    return not want.chat and want.starved_at <= state.now
 
 
 def _dissolve(state: State) -> None:
@@ -170,7 +178,9 @@ def outlook(state: State, want: Want, gone: Instance | None = None) -> Plan | Ob
     if isinstance(found, Obstacle) and found.but_for == "turn":
         turn, found = found, _find(state, want, draft, patient=True)
     if isinstance(found, Plan):
-        found.held = turn or state.starts.bar(state.now, state.policy.starts_per_minute, chat=True)
+        starved = any(_is_starved(state, plan.want) for plan in state.plans)
+        limit = state.policy.starts_per_minute
+        found.held = turn or state.starts.bar(state.now, limit, chat=True, starved=starved)
         found.waits = _waits_for_memory(found)
         found.waits = _kept_from_beginning(state, found, slots.taken)
     return found

@@ -81,6 +81,50 @@ def test_P6a_starved_low_work_has_one_start_of_a_minute_that_chats_would_fill() 
     assert len(told.loads("a") + told.loads("b")) > 3
 
 
+def test_S5_no_start_is_kept_for_low_work_that_could_not_be_loaded_anyway() -> None:
+    """What people use is in its way, and stays: the chat has the last start of the minute, and is told so before."""
+    told = World(
+        (model("hot", option(12)), model("low", option(12)), model("chat", option(6, device="gpu1"))),
+        cards={"gpu0": 16.0, "gpu1": 16.0},
+        policy=Policy(starts_per_minute=2),
+    )
+    told.warm("hot")
+    low = told.submit("low", BACKGROUND)
+    told.advance(10.0)
+    assert told.why(low) == "R1"
+    outlook = told.scheduler.outlook(ModelName("chat"), told.now)
+    assert outlook is not None
+    assert outlook.rule == ""
+    told.submit("chat")
+    assert told.loads("chat") == [told.now]
+
+
+def test_P6a_the_outlook_of_a_load_leaves_starved_low_work_its_start_too() -> None:
+    """As the load does: low work has a plan, which waits for a step to end, and then needs the last start."""
+    told = World(
+        (
+            model("busy", option(12), load=1.0),
+            model("low", option(12), load=1.0),
+            *(model(name, option(6, device="gpu1"), load=1.0) for name in ("first", "chat")),
+        ),
+        cards={"gpu0": 16.0, "gpu1": 16.0},
+        policy=Policy(starts_per_minute=2),
+    )
+    told.warm("busy", job_class=BACKGROUND)
+    told.advance(70.0)
+    told.warm("first")
+    step, low = told.submit("busy", BACKGROUND), told.submit("low", BACKGROUND)
+    told.advance(5.0)
+    assert told.why(low) == "R2"
+    outlook = told.scheduler.outlook(ModelName("chat"), told.now)
+    chat = told.submit("chat")
+    assert outlook is not None
+    assert (outlook.rule, told.why(chat)) == ("P6a", "P6a")
+    told.finish(step)
+    told.advance(2.0)
+    assert told.granted_at(low) is not None
+
+
 def test_P6a_two_loads_of_one_moment_share_the_last_start() -> None:
     """A chat's and low work's could begin side by side; the second waits for its own."""
     told = World(
