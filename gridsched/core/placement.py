@@ -92,6 +92,10 @@ class Want:
         """Whether the load is for interactive work."""
         return self.load_class is JobClass.INTERACTIVE
 
+    def starved(self, now: float) -> bool:
+        """S5: whether low work is starved of this load."""
+        return not self.chat and self.starved_at <= now
+
 
 Watch = tuple[InstanceId, Rank]
 """An instance that is in the way until none of the work that waits for it stands before a rank, or it is idle."""

@@ -93,9 +93,7 @@ def _make_plans(state: State) -> list[Plan]:
         model.want = model.obstacle = None
         model.next_at = inf
     low = [want for want in wants if not want.chat]
-    # S5: one that could not be loaded the last time keeps no start from anybody.
-    starved = any(_is_starved(state, want) and want.model.name in planned for want in low)
-    walk = _Walk(state, starved=starved)
+    walk = _Walk(state, starved=any(want.starved(state.now) and want.model.name in planned for want in low))
     walk.chats([want for want in wants if want.chat])
     for model in (state.waiting_models | state.touched).values():
         if model.queue.chats or model.held:
@@ -104,11 +102,6 @@ def _make_plans(state: State) -> list[Plan]:
     state.low_plans_matter = not walk.slots.low_begun and bool(low)
     state.plans = walk.plans
     return walk.plans
-
-
-def _is_starved(state: State, want: Want) -> bool:
-    """S5: whether low work is starved of this load."""
-    return not want.chat and want.starved_at <= state.now
 
 
 def _dissolve(state: State) -> None:
@@ -178,9 +171,8 @@ def outlook(state: State, want: Want, gone: Instance | None = None) -> Plan | Ob
     if isinstance(found, Obstacle) and found.but_for == "turn":
         turn, found = found, _find(state, want, draft, patient=True)
     if isinstance(found, Plan):
-        starved = any(_is_starved(state, plan.want) for plan in state.plans)
-        limit = state.policy.starts_per_minute
-        found.held = turn or state.starts.bar(state.now, limit, chat=True, starved=starved)
+        starved = any(plan.want.starved(state.now) for plan in state.plans)
+        found.held = turn or state.start_bar(chat=True, starved=starved)
         found.waits = _waits_for_memory(found)
         found.waits = _kept_from_beginning(state, found, slots.taken)
     return found
@@ -232,14 +224,14 @@ def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Pl
 
 class _Walk:
     """One walk over the wants: what is left for the next, and the plans so far. `turns` are those of chats that wait
-    for the turn of other chats (R4b), known once all chats' wants have been looked at; `starved`, that low work is
-    starved of a load. A plan that may not start a process yet (P6a) drains nobody: they would be missed for nothing."""
+    for the turn of other chats (R4b), known once all chats' wants have been looked at; `starved`: low work had a plan
+    and is starved of it (S5). A plan that may not start a process yet (P6a) drains nobody: they would be missed."""
 
     def __init__(self, state: State, *, starved: bool) -> None:
         self._state = state
         self._draft = _draft(state)
         self.slots = _LoadSlots(state)
-        self._limit, self._starved = state.policy.starts_per_minute, starved
+        self._starved = starved
         self.plans: list[Plan] = []
         self._turns: list[tuple[Plan, float]] = []
 
@@ -281,7 +273,7 @@ class _Walk:
         plan = found
         plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
         plan.held = turn or (None if want.chat else self.slots.low_is_taken())
-        plan.held = plan.held or state.starts.bar(state.now, self._limit, chat=want.chat, starved=self._starved)
+        plan.held = plan.held or state.start_bar(chat=want.chat, starved=self._starved)
         if plan.held is not None:
             model.next_at = min(model.next_at, plan.held.until)
         devices = dict.fromkeys(plan.option.devices)
@@ -431,12 +423,11 @@ def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
 def _begin_loads(state: State, plans: list[Plan]) -> None:
     """Start what can start, oldest first."""
     slots = _LoadSlots(state)
-    limit = state.policy.starts_per_minute
     for plan in plans:
         if not plan.live:
             continue
         plan.waits = _kept_from_beginning(state, plan, slots.taken)
-        late = None if plan.waits[0] else state.starts.bar(state.now, limit, chat=plan.want.chat)
+        late = None if plan.waits[0] else state.start_bar(chat=plan.want.chat)
         if late is not None:  # the last start went to another, a moment ago
             plan.waits = late.rule, late.reason
             plan.want.model.next_at = min(plan.want.model.next_at, late.until)

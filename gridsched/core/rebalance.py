@@ -133,7 +133,7 @@ def _begin(state: State, instance: Instance, option: LaunchOption, needs: Needs)
     if not state.ledger.really_free(needs):
         state.move_waits = True
         return False
-    late = state.starts.bar(state.now, state.policy.starts_per_minute, chat=False)
+    late = state.start_bar(chat=False)
     if late is not None:
         state.plan_wake_at = min(state.plan_wake_at, late.until)
         return False

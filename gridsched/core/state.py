@@ -16,7 +16,7 @@ from gridsched.core.keys import KeyTurns
 from gridsched.core.ledger import Ledger
 from gridsched.core.model import FamilySpec, LaunchOption
 from gridsched.core.modes import DeviceMode
-from gridsched.core.placement import Plan
+from gridsched.core.placement import Obstacle, Plan
 from gridsched.core.policy import Policy
 from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord, Rank
 from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
@@ -173,6 +173,10 @@ class State:
         if mode is None:
             mode = self.modes[device] = DeviceMode(device)
         return mode
+
+    def start_bar(self, *, chat: bool, starved: bool = False) -> Obstacle | None:
+        """P6a: why no process may be started yet, as `Starts.bar` says it."""
+        return self.starts.bar(self.now, self.policy.starts_per_minute, chat=chat, starved=starved)
 
     def load_seconds(self, model: ModelState, option: LaunchOption) -> float:
         """How long a load is expected to take: as measured in this run, else as the model says."""
