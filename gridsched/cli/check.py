@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gridsched import app
 from gridsched.cli import table
-from gridsched.cli.options import add_machine_arguments, machine, refuse, settings_of
+from gridsched.cli.options import add_address_arguments, add_machine_arguments, machine, refuse, settings_of
 from gridsched.library.names import printable
 from gridsched.settings.schema import Settings
 
@@ -13,6 +13,7 @@ from gridsched.settings.schema import Settings
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_machine_arguments(parser)
+    add_address_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -31,6 +31,12 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sim", action="store_true", help="simulated hardware and models: no engine, no files")
 
 
+def add_address_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where a server listens, whatever its configuration says."""
+    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, metavar="N", help="port to listen on (1234); 0 takes a free one")
+
+
 def a_path(text: str) -> Path:
     """What was named on the command line. An empty word is a variable that was not set, not the current folder."""
     if not text:

@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from gridsched import __version__, app
 from gridsched.api.admin import RESTART
 from gridsched.cli import table
-from gridsched.cli.options import a_path, add_machine_arguments, machine, refuse, say, settings_of
+from gridsched.cli.options import (
+    a_path,
+    add_address_arguments,
+    add_machine_arguments,
+    machine,
+    refuse,
+    say,
+    settings_of,
+)
 from gridsched.cli.streams import tell
 from gridsched.library.names import printable
 from gridsched.runtime.tape import Recorder
@@ -24,11 +32,10 @@ BROKEN = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_machine_arguments(parser)
-    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    add_address_arguments(parser)
     parser.add_argument(
         "--record", type=a_path, metavar="FILE", help="write what is decided for: gridsched replay FILE"
     )
-    parser.add_argument("--port", type=int, metavar="N", help="port to listen on (1234); 0 takes a free one")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -32,7 +32,7 @@ CONFIGURATION = 2
 KEPT_GOOD = 5
 KEPT_BEFORE = 10
 MODE = 0o600
-_CHECK_TAKES = {"--models-dir": 1, "--sim": 0}
+_CHECK_TAKES = {"--models-dir": 1, "--sim": 0, "--host": 1, "--port": 1}
 """What of a command line for `serve` concerns `check` too, and how many words follow each."""
 
 

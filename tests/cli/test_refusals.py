@@ -208,6 +208,15 @@ def test_a_simulated_check_says_that_configured_models_are_left_out(tmp_path: Pa
     assert "left out" not in run("check", "--sim").stdout
 
 
+def test_check_looks_at_the_port_that_serve_would_be_told(tmp_path: Path) -> None:
+    """The configuration's is somebody else's, and no matter to a server that listens on another."""
+    config = tmp_path / "gridsched.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        config.write_text(f"server: {{port: {holder.getsockname()[1]}}}", encoding="utf-8")
+        assert "is taken by" in refusal(run("check", "--sim", "--config", str(config)), 2)
+        assert run("check", "--sim", "--config", str(config), "--port", "0").returncode == 0
+
+
 def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path) -> None:
     """Exit 2: a port that is taken, a flag that the engine does not know, a default that is nobody, pins that do not
     fit; and what stands in the way of any server, together."""

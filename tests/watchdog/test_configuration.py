@@ -1,6 +1,7 @@
 """The configuration: checked before it is written, kept when it has run well, put back when it does not start."""
 
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -77,6 +78,16 @@ def test_what_is_no_configuration_is_refused_unseen(configuration: Configuration
         configuration.set("x" * 300_000, None, force=True)
     with pytest.raises(Refused, match="half a character"):
         configuration.set("\ud800", None, force=True)
+
+
+@pytest.mark.slow
+def test_a_configuration_is_checked_for_the_gateway_that_will_read_it(places: Places, path: Path) -> None:
+    """On simulated hardware, on another port: that somebody else has the file's own is no matter to it."""
+    configuration = Configuration(places, ("--port=0", "--record", "tape", "--sim"), Commands(places.environ))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = f"server: {{port: {taken.getsockname()[1]}}}\n"
+        assert configuration.set(text, None, force=False)["forced"] is False
+    assert path.read_text(encoding="utf-8") == text
 
 
 def test_a_user_without_a_home_is_refused_a_configuration(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
