@@ -10,15 +10,15 @@ import signal
 import textwrap
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from gridsched.engine.find import find_engine
-from tests.e2e.test_processes import gone, wait_gone
 from tests.support.gateway import Gateway, start
+from tests.support.processes import gone, watched
 
 pytestmark = pytest.mark.slow
 
@@ -189,11 +189,13 @@ def test_S10_P8_a_gateway_that_is_told_to_stop_continues_what_stands(
     strict: Gateway, clients: ThreadPoolExecutor
 ) -> None:
     """The low answer is finished, the processes end, and nothing is left."""
-    with standing(strict, clients, streamed, 60) as (low, group):
-        strict.process.send_signal(signal.SIGTERM)
-        assert len(low.result(30)) > 60
-    assert strict.process.wait(20) == 0
-    assert all(gone(pid) for pid in group)
+    with ExitStack() as kept:
+        with standing(strict, clients, streamed, 60) as (low, group):
+            pidfds = kept.enter_context(watched(list(group)))
+            strict.process.send_signal(signal.SIGTERM)
+            assert len(low.result(30)) > 60
+        assert strict.process.wait(20) == 0
+        assert gone(pidfds, 0.0)
     assert "Traceback" not in strict.log.read_text(encoding="utf-8")
 
 
@@ -205,8 +207,9 @@ def test_P5_a_standing_process_that_a_person_kills_is_started_again(
     leaders = set(shared.children())
     with standing(shared, clients, complete, 40) as (low, group):
         (leader,) = leaders & group.keys()
-        os.kill(leader, signal.SIGKILL)
-        assert wait_gone(list(group), 5.0)
+        with watched(list(group)) as pidfds:
+            os.kill(leader, signal.SIGKILL)
+            assert gone(pidfds, 10.0)
     assert low.result(60) == undisturbed
 
 
@@ -225,8 +228,8 @@ def test_P2_kill_9_of_the_gateway_ends_what_stands_within_a_second(
     shared: Gateway, clients: ThreadPoolExecutor
 ) -> None:
     """The wrapper by the kernel, the engine that it had started by the guard."""
-    with standing(shared, clients, complete, 60) as (low, group):
+    with standing(shared, clients, complete, 60) as (low, group), watched(list(group)) as pidfds:
         shared.process.kill()
         shared.process.wait(10)
-        assert wait_gone(list(group), 1.0)
+        assert gone(pidfds, 1.0)
     assert isinstance(low.exception(10), httpx.HTTPError)

@@ -1,15 +1,14 @@
 """Real processes and what becomes of them: a child killed, the gateway killed, the gateway told to stop."""
 
 import os
-import select
 import signal
 import subprocess
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.support.gateway import Gateway, clean_environment, command
+from tests.support.processes import gone, watched
 
 pytestmark = pytest.mark.slow
 
@@ -18,29 +17,6 @@ CHAT = {"model": "smollm2", "messages": [{"role": "user", "content": "Count to o
 
 def chat(server: Gateway, **changes: object) -> httpx.Response:
     return httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | changes, trust_env=False, timeout=60.0)
-
-
-def gone(pid: int) -> bool:
-    """No such process, or a zombie that its parent has yet to read."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def wait_gone(pids: list[int], seconds: float) -> bool:
-    """Wait for processes that are not our children, by pidfd."""
-    for pid in pids:
-        try:
-            handle = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if not select.select([handle], [], [], seconds)[0]:
-                return False
-        finally:
-            os.close(handle)
-    return True
 
 
 def test_P5_a_killed_child_is_started_again_and_the_next_chat_answered(own_server: Gateway) -> None:
@@ -70,22 +46,21 @@ def test_P5_a_stream_that_has_begun_ends_with_an_error_frame(own_server: Gateway
 def test_P2_a_killed_gateway_leaves_no_child(own_server: Gateway) -> None:
     """Kill -9 of the gateway."""
     assert chat(own_server).status_code == 200
-    children = own_server.children()
-    assert children
-    own_server.process.kill()
-    own_server.process.wait(10)
-    assert wait_gone(children, 5.0)
-    assert all(gone(pid) for pid in children)
+    with watched(own_server.children()) as children:
+        assert children
+        own_server.process.kill()
+        own_server.process.wait(10)
+        assert gone(children, 10.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_P8_a_gateway_that_is_told_to_stop_ends_its_children(own_server: Gateway, number: signal.Signals) -> None:
     """By a service manager, or by a terminal that is closed."""
     assert chat(own_server).status_code == 200
-    children = own_server.children()
-    own_server.process.send_signal(number)
-    assert own_server.process.wait(30) == 0
-    assert all(gone(pid) for pid in children)
+    with watched(own_server.children()) as children:
+        own_server.process.send_signal(number)
+        assert own_server.process.wait(30) == 0
+        assert gone(children, 0.0)
     assert "Traceback" not in own_server.log.read_text(encoding="utf-8")
 
 

@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from gridsched.engine.identity import ProcessId
 from gridsched.engine.logs import RotatedLog
 from gridsched.engine.roster import Roster
 from tests.engine.conftest import PATIENCE_SECONDS
+from tests.support.processes import gone, watched
 
 WITHIN_SECONDS = 1.0
 
@@ -69,23 +69,6 @@ async def main(folder, stay, outside):
 
 trio.run(main, Path(sys.argv[1]), sys.argv[2] == "stay", sys.argv[3])
 """
-
-
-def gone(pidfds: list[int], seconds: float) -> bool:
-    """Whether all of these processes end in that time."""
-    until = time.monotonic() + seconds
-    return all(select.select([fd], [], [], max(0.0, until - time.monotonic()))[0] for fd in pidfds)
-
-
-@contextmanager
-def watched(pids: list[int]) -> Iterator[list[int]]:
-    """Descriptors of processes, which name them for good."""
-    pidfds = [os.pidfd_open(pid) for pid in pids]
-    try:
-        yield pidfds
-    finally:
-        for pidfd in pidfds:
-            os.close(pidfd)
 
 
 @contextmanager

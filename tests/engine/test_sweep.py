@@ -15,7 +15,8 @@ from gridsched.engine.identity import ProcessId, Token, boot_id, directory_id
 from gridsched.engine.roster import LONGEST_BYTES, Entry, Roster, empty_roster, read_roster
 from gridsched.engine.sweep import Here, Kind, Seen, classify, others, read_processes, stale, sweep
 from tests.engine.conftest import PATIENCE_SECONDS
-from tests.engine.test_guard import gone, server, sleeper, watched
+from tests.engine.test_guard import server, sleeper
+from tests.support.processes import gone, watched
 
 BOOT = "b0"
 HERE = "1-1"

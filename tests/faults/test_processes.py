@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 from tests.faults.bench import GIB, Bench, Served, chat_body, engine_program, serve
 from tests.faults.conftest import Start
+from tests.support.processes import gone, watched
 
 pytestmark = pytest.mark.slow
 
@@ -147,18 +147,16 @@ def test_B10_B11_what_a_killed_gateway_leaves_is_ended_and_nobody_else(start: St
         assert bench.chat(model).status == 200
     pids = [bench.pid("one"), bench.pid("two")]
     os.kill(pids[1], signal.SIGSTOP)
-    handles = [os.pidfd_open(pid) for pid in pids]
     words = [str(engine_program(tmp_path)), "--host", str(tmp_path / "foreign.sock"), "--parallel", "1"]
     with (
         subprocess.Popen([*words, "--ctx-size", "512", "--alias", "foreign"]) as foreign,
         subprocess.Popen(["/bin/sleep", "60"]) as innocent,
+        watched(pids) as pidfds,
     ):
         try:
             bench.gateway.process.kill()
             bench.gateway.process.wait(10)
-            for handle in handles:
-                assert select.select([handle], [], [], 10.0)[0], "an engine has outlived its gateway"
-                os.close(handle)
+            assert gone(pidfds, 10.0), "an engine has outlived its gateway"
             note(tmp_path / "data" / "run" / "children.json", innocent.pid, os.getpid(), -1)
             again = start()
             assert again.chat("one").status == 200

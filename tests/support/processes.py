@@ -1,6 +1,10 @@
-"""Who was started by whom, read off /proc: for tests that must leave nobody behind."""
+"""Who was started by whom, and whether they have ended: for tests that must leave nobody behind."""
 
-from contextlib import suppress
+import os
+import select
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -16,6 +20,23 @@ def children_of(pid: int | str) -> list[int]:
 def engines_of(pid: int) -> list[int]:
     """The same without the guard, which every server has that has ever started an engine."""
     return [child for child in children_of(pid) if b"guard_program" not in _command_line(child)]
+
+
+def gone(pidfds: list[int], seconds: float) -> bool:
+    """Whether all of these processes end in that time."""
+    until = time.monotonic() + seconds
+    return all(select.select([fd], [], [], max(0.0, until - time.monotonic()))[0] for fd in pidfds)
+
+
+@contextmanager
+def watched(pids: list[int]) -> Iterator[list[int]]:
+    """Descriptors of processes, which name them for good."""
+    pidfds = [os.pidfd_open(pid) for pid in pids]
+    try:
+        yield pidfds
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)
 
 
 def _command_line(pid: int) -> bytes:
