@@ -445,9 +445,11 @@ class Keeper:
             self._say("the gateway does not end: killed")
             send(process, signal.SIGKILL)
             wait_gone([process], REAP_SECONDS)
-            self._child.exit_code()  # reaped
+        has_ended = self._child.exit_code() is not None
         self._forget()
-        self._say("the gateway has ended")
+        self._say(
+            "the gateway has ended" if has_ended else f"the gateway (process {process.pid}) is left: it cannot be ended"
+        )
 
 
 def _how(code: int) -> str:

@@ -279,6 +279,29 @@ def test_a_third_signal_kills_a_gateway_that_heeds_none(bench: Bench) -> None:
     assert bench.has_said("the gateway does not end: killed")
 
 
+def test_a_gateway_that_cannot_be_ended_is_not_said_to_have_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel holds it, in a driver that has died: whoever reads that looks for it."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    bench.configure("")
+    bench.turn_until(bench.serves)
+    child = bench.keeper._child
+    assert child is not None
+    monkeypatch.setattr("signal.pidfd_send_signal", refuse)
+    monkeypatch.setattr("gridsched.watchdog.keeper.REAP_SECONDS", 0.01)
+    for _ in range(3):
+        bench.keeper.stop()
+    assert bench.keeper.run() == 0
+    assert bench.has_said("is left: it cannot be ended")
+    assert not bench.has_said("the gateway has ended")
+    os.kill(child.id.pid, signal.SIGKILL)
+    child._process.wait()
+
+
 def test_a_second_signal_ends_a_restart_that_drains(places: Places) -> None:
     """Ctrl-C twice while the gateway takes its time: it is killed, and the watchdog ends."""
     bench = Bench(places, limits=replace(QUICK, kill_seconds=NO_PATIENCE_SECONDS))
