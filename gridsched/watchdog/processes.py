@@ -122,9 +122,10 @@ def lock_held_by(pid: int, path: Path) -> Path | None:
     it does not. Its own descriptors say so, nobody has to try."""
     try:
         wanted = path.stat() if path.exists() else None
+        removed = f"{os.path.realpath(path)} (deleted)"  # as the kernel says it: no link on the way
         for link in (PROC / str(pid) / "fd").iterdir():
             with suppress(OSError):
-                is_it = str(link.readlink()) == f"{path} (deleted)" if wanted is None else samestat(link.stat(), wanted)
+                is_it = str(link.readlink()) == removed if wanted is None else samestat(link.stat(), wanted)
                 if is_it and _is_locked_through(pid, link.name):
                     return link
     except OSError:

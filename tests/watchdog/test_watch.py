@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,8 @@ def test_a_gateway_whose_lock_was_removed_is_still_known(places: Places, strange
     owner = owner_of(places)
     assert owner is not None
     assert (owner.process, owner.port) == (identify(process.pid), port)
+    (places.cwd / "link").symlink_to(places.cwd)
+    assert owner_of(replace(places, data=places.cwd / "link" / "data")) == owner, "by whatever way it was named"
     shutil.rmtree(places.data)
     assert owner_of(places) == owner
     assert Watch(places, 30.0).look().state is State.SERVING
