@@ -112,11 +112,6 @@ def folder_of(pid: int) -> Path | None:
         return None
 
 
-def holds_lock(pid: int, path: Path) -> bool:
-    """Whether the process holds the lock of a file."""
-    return lock_held_by(pid, path) is not None
-
-
 def lock_held_by(pid: int, path: Path) -> Path | None:
     """The descriptor by which a process holds the lock of a file (flock), of one too that was removed since; None where
     it does not. Its own descriptors say so, nobody has to try."""

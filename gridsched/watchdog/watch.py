@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from gridsched.watchdog import files
 from gridsched.watchdog.front import Answer, NoAnswer, ask, host_of
 from gridsched.watchdog.places import Places
-from gridsched.watchdog.processes import ProcessId, holds_lock, identify, is_ours, lock_held_by, pids, state_of
+from gridsched.watchdog.processes import ProcessId, identify, is_ours, lock_held_by, pids, state_of
 
 ANSWER_SECONDS = 3.0
 """How long an answer to /health may take before it counts as none; it is made without waiting for anything."""
@@ -212,9 +213,8 @@ def owner_of(places: Places) -> Owner | None:
         return None if os.path.lexists(places.lock) else _owner_of_removed(places.lock)
     said = files.read_object(places.lock)
     pid, port = _number(said.get("pid")), _number(said.get("port"))
-    candidates = [pid, *pids()] if not (pid and holds_lock(pid, places.lock)) else [pid]
-    for candidate in candidates:
-        if candidate > 1 and is_ours(candidate) and holds_lock(candidate, places.lock):
+    for candidate in chain((pid,), pids()):
+        if candidate > 1 and is_ours(candidate) and lock_held_by(candidate, places.lock):
             process = identify(candidate)
             return Owner(process, port if candidate == pid else 0)
     return Owner(None, port)
