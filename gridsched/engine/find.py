@@ -115,5 +115,7 @@ async def _trial(found: FoundEngine, limit_seconds: float) -> Failure | None:
             elif isinstance(event, InstanceExited):
                 ended.append(event)
 
-        await engine.run(_TRIAL, Launch(ModelName("trial"), model, _OPTION, frozenset({Capability.COMPLETION})), post)
+        launch = Launch(ModelName("trial"), model, _OPTION, frozenset({Capability.COMPLETION}))
+        with trio.move_on_after(limit_seconds + 2 * STOP_GRACE_SECONDS):  # one that no kill ends is left behind
+            await engine.run(_TRIAL, launch, post)
     return ended[0].failure

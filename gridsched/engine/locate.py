@@ -21,6 +21,7 @@ from types import ModuleType
 from gridsched.engine.accounting import level_in
 from gridsched.engine.argv import clean_env
 from gridsched.engine.cards import EngineDevice
+from gridsched.engine.child import KILLED_SECONDS
 from gridsched.engine.options import Option, read_options
 from gridsched.ports import EngineInfo
 
@@ -196,31 +197,34 @@ def _ask(candidate: _Candidate, environ: Mapping[str, str]) -> FoundEngine:
 
 
 def _run(path: Path, flag: str, env: Mapping[str, str]) -> str:
-    """What it prints, and what it starts prints. Whatever of its group is left when it has been asked is ended."""
+    """What it prints, and what it starts prints. Whatever of its group is left when it has been asked is ended; what a
+    kill does not end, because a driver holds it, is left behind. Raises OSError and SubprocessError."""
     until = time.monotonic() + ASK_TIMEOUT_SECONDS
-    with subprocess.Popen(  # noqa: S603 - the program that this server is there to run
+    process = subprocess.Popen(  # noqa: S603 - the program that this server is there to run
         (path, flag),
         env=dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         process_group=0,
-    ) as process:
+    )
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    with process.stdout as output:
         try:
-            printed = _read(process, until)
+            printed = _read(process, output.fileno(), until)
         finally:
             os.killpg(process.pid, signal.SIGKILL)  # not reaped yet: the number is its own, and its group's
+            process.wait(KILLED_SECONDS)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, path, printed)
     return printed.decode("utf-8", "replace")
 
 
-def _read(process: subprocess.Popen[bytes], until: float) -> bytes:
+def _read(process: subprocess.Popen[bytes], output: int, until: float) -> bytes:
     """All that is printed, when it has ended. Raises TimeoutExpired, also for what prints on and on."""
-    assert process.stdout is not None  # noqa: S101 - it was asked for
     parts: list[bytes] = []
-    while sum(map(len, parts)) < MOST_PRINTED_BYTES and _readable(process.stdout.fileno(), until):
-        if part := os.read(process.stdout.fileno(), MOST_PRINTED_BYTES):
+    while sum(map(len, parts)) < MOST_PRINTED_BYTES and _readable(output, until):
+        if part := os.read(output, MOST_PRINTED_BYTES):
             parts.append(part)
             continue
         pidfd = os.pidfd_open(process.pid)

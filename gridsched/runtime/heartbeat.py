@@ -98,5 +98,7 @@ class HeartbeatFile:
             os.close(self._fd)
             self._fd = None
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        # Not blocking: a pipe that somebody has put there would be waited for until it is read.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        self._fd = os.open(self._path, flags, 0o600)
         return self._fd

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,8 +24,12 @@ VARIABLE = "GRIDSCHED_DATA_DIR"
 """The environment variable that names the data directory."""
 
 _LOCK = "owner.lock"
-_LOOKS, _LOOK_SECONDS = 100, 0.01
+_AGAIN_SECONDS = 0.01
+_LOOKS = 100
 """A look takes microseconds; on a busy machine it may be put off in the middle of it."""
+
+_BRIEF_LOOKS = 6000
+"""A command that owns the directory for as long as it looks around: it tries the engine, and reads every model."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,11 +40,13 @@ _ANY = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - what a server that lis
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The server that owns a data directory; 0 where it could not be read, or was not yet said."""
+    """The server that owns a data directory, or a command that does `briefly`; 0 where it could not be read, or was not
+    yet said."""
 
     pid: int = 0
     port: int = 0
     host: str = LOOPBACK
+    briefly: bool = False
 
     @property
     def url(self) -> str:
@@ -79,24 +86,26 @@ def data_dir_path(flag: Path | None, environ: Mapping[str, str], user_folder: Pa
 class DataDir:
     """A data directory that this process owns until it closes it or ends, or only visits."""
 
-    def __init__(self, path: Path, lock_fd: int | None, holder: Holder | None = None) -> None:
-        """`holder` is whom a visitor finds there."""
+    def __init__(self, path: Path, lock_fd: int | None, holder: Holder | None = None, *, briefly: bool = False) -> None:
+        """`holder` is whom a visitor finds there; `briefly` is told to those who want to own it."""
         self.path = path
         self.holder = holder
         self.run = path / "run"
         self.logs = path / "logs"
         self._lock_fd = lock_fd
+        self._briefly = briefly
 
     @classmethod
-    def own(cls, path: Path) -> Self:
-        """Make what is missing and take ownership. Raises DataDirInUse, and DataDirError for anything else."""
+    def own(cls, path: Path, *, briefly: bool = False) -> Self:
+        """Make what is missing and take ownership; whoever owns it `briefly` is waited for, but not by its like. Raises
+        DataDirInUse, and DataDirError for anything else."""
         try:
             with ExitStack() as undo:
                 _require_ours(path)
                 lock_fd = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 undo.callback(os.close, lock_fd)
-                _lock(lock_fd, path)
-                owned = cls(path, lock_fd)
+                _lock(lock_fd, path, 0 if briefly else _BRIEF_LOOKS)
+                owned = cls(path, lock_fd, briefly=briefly)
                 for folder in (owned.run, owned.logs):
                     _require_ours(folder)
                     folder.chmod(0o700)
@@ -109,12 +118,12 @@ class DataDir:
 
     @classmethod
     def own_or_visit(cls, path: Path) -> Self:
-        """The same, or where another server owns it, a visit: nothing is locked then, and nothing said there.
+        """The same for a while, or where another owns it, a visit: nothing is locked then, and nothing said there.
 
         Raises DataDirError.
         """
         try:
-            return cls.own(path)
+            return cls.own(path, briefly=True)
         except DataDirInUse as error:
             return cls(path, None, error.holder)
 
@@ -123,7 +132,7 @@ class DataDir:
         they are told less."""
         if self._lock_fd is None:
             return
-        said = json.dumps({"pid": os.getpid(), "port": port, "host": host}).encode()
+        said = json.dumps({"pid": os.getpid(), "port": port, "host": host, "briefly": self._briefly}).encode()
         try:
             os.ftruncate(self._lock_fd, os.pwrite(self._lock_fd, said, 0))
         except OSError as error:
@@ -174,25 +183,28 @@ def _require_ours(path: Path) -> None:
         raise DataDirError(f"every user may write to {path}; take that right away (chmod o-w), or choose another")
 
 
-def _lock(lock_fd: int, path: Path) -> None:
-    """Take the lock. Whoever looks for an owner shares it for a moment: that is none, and is waited for."""
-    for _ in range(_LOOKS):
+def _lock(lock_fd: int, path: Path, brief_looks: int) -> None:
+    """Take the lock. Whoever looks for an owner shares it for a moment: that is none, and is waited for. So is one that
+    owns it briefly: a server that gave up for it would stay down (exit code 4)."""
+    for look in count(1):
         with suppress(BlockingIOError):
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(lock_fd, fcntl.LOCK_UN)
+            most = _LOOKS
         except BlockingIOError:
-            break  # it is an owner's
-        fcntl.flock(lock_fd, fcntl.LOCK_UN)
-        time.sleep(_LOOK_SECONDS)
-    raise DataDirInUse(path, _read_holder(lock_fd))
+            most = brief_looks if _read_holder(lock_fd).briefly else 0  # else it is an owner's
+        if look > most:
+            raise DataDirInUse(path, _read_holder(lock_fd))
+        time.sleep(_AGAIN_SECONDS)
 
 
 def _read_holder(lock_fd: int) -> Holder:
     """Who owns the lock; its owner may be in the middle of saying so."""
     try:
         said = json.loads(os.pread(lock_fd, 200, 0))
-        return Holder(int(said["pid"]), int(said["port"]), str(said.get("host", LOOPBACK)))
+        return Holder(int(said["pid"]), int(said["port"]), str(said.get("host", LOOPBACK)), said.get("briefly") is True)
     except (OSError, ValueError, KeyError, TypeError):
         return Holder()

@@ -9,9 +9,11 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 MOST_OUTPUT_BYTES = 64 * 1024
 KILL_SECONDS = 1.0
+RUNTIME_DIR = Path(f"/run/user/{os.geteuid()}")
 
 
 class CannotRun(Exception):
@@ -30,7 +32,9 @@ class Commands:
     """Runs programs, and remembers those that hang."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        # Where the user's service manager is asked. After su, and in cron, nobody has said it.
+        usual = {"XDG_RUNTIME_DIR": str(RUNTIME_DIR)} if RUNTIME_DIR.is_dir() else {}
+        self._environ = {**usual, **environ}
         self._stuck: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self, argv: Sequence[str], seconds: float) -> Ran:
@@ -47,7 +51,7 @@ class Commands:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=dict(self._environ),
+                    env=self._environ,
                     start_new_session=True,
                 )
             except OSError as error:

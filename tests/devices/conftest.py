@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,5 +33,9 @@ def driver(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     driver = Driver(tmp_path / "story", folder, Roots(tmp_path / "proc", tmp_path / "cgroup", tmp_path / "sys"))
     driver.tell(SMALL, BIG)
     yield driver
+    driver.tell(SMALL, BIG)
+    for thread in threading.enumerate():
+        if thread.name.endswith(" cards"):  # one that was not waited for would go on with the next test's library
+            thread.join()
     with contextlib.suppress(pynvml.NVMLError):  # the test may have closed it
         pynvml.nvmlShutdown()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -169,6 +170,20 @@ def test_an_engine_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(locate, "ASK_TIMEOUT_SECONDS", PATIENCE_SECONDS)
     path = shell(tmp_path, "exec yes")
     assert "4 MiB" in find_engine(str(path)).info.problem
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the library's word for one left behind
+def test_an_engine_that_not_even_a_kill_ends_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that hangs in a driver: the start goes on without it."""
+    left: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(locate, "ASK_TIMEOUT_SECONDS", 0.05)
+        patched.setattr(locate, "KILLED_SECONDS", 0.05)
+        patched.setattr(os, "killpg", lambda pid, _: left.append(pid))
+        path = shell(tmp_path, "exec sleep 60")
+        assert "no end of its answer" in find_engine(str(path)).info.problem
+    os.kill(left[0], signal.SIGKILL)
+    os.waitpid(left[0], 0)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_file_that_was_tidied_away_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    """A full disk, then one with room again; a folder in its place; a link that somebody has put there."""
+    """A full disk, then one with room again; a folder in its place; a link or a pipe that somebody has put there."""
     full = HeartbeatFile(Path("/dev/full"))
     full(Beat(1, Phase.READY, 0))
     (tmp_path / "heartbeat").mkdir()
@@ -144,4 +144,6 @@ def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     target.write_text("theirs")
     (tmp_path / "link").symlink_to(target)
     HeartbeatFile(tmp_path / "link")(Beat(1, Phase.READY, 0))
+    os.mkfifo(tmp_path / "pipe")
+    HeartbeatFile(tmp_path / "pipe")(Beat(1, Phase.READY, 0))
     assert target.read_text() == "theirs"

@@ -134,6 +134,22 @@ def test_who_only_looks_for_an_owner_is_none(tmp_path: Path, monkeypatch: pytest
         assert owner_of(tmp_path) == Holder(os.getpid(), 0)
 
 
+def test_a_command_that_owns_it_briefly_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts while somebody runs `check` would end with 4, and its service would stay down."""
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    looking = DataDir.own_or_visit(tmp_path)
+    with DataDir.own_or_visit(tmp_path) as second:
+        assert second.holder == Holder(os.getpid(), 0, briefly=True), "its like does not wait, it visits"
+    assert not slept
+    with pytest.raises(DataDirInUse):
+        DataDir.own(tmp_path)
+    assert 30 < sum(slept) < 120, "and not for ever"
+    monkeypatch.setattr("time.sleep", lambda _: looking.close())
+    with DataDir.own(tmp_path):
+        assert owner_of(tmp_path) == Holder(os.getpid(), 0)
+
+
 @pytest.mark.parametrize("said", [b"", b"{", b"5", b'{"pid": 1}', b'{"pid": null, "port": 2}', b"\xff"])
 def test_a_holder_that_has_not_said_who_it_is_is_still_a_holder(tmp_path: Path, said: bytes) -> None:
     """Read in the middle of its writing: another process."""
@@ -152,6 +168,7 @@ def test_the_holders_name_goes_with_it(tmp_path: Path) -> None:
             "pid": os.getpid(),
             "port": 80,
             "host": "127.0.0.1",
+            "briefly": False,
         }
     assert (tmp_path / "owner.lock").read_bytes() == b""
 

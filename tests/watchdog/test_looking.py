@@ -13,7 +13,7 @@ from gridsched.watchdog.commands import CannotRun, Commands
 from gridsched.watchdog.gpus import amd_cards, gpu_status, host_memory
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.tails import NoLog, tail
-from tests.watchdog.conftest import until
+from tests.watchdog.conftest import NO_PATIENCE_SECONDS, until
 
 Program = Callable[[str, str], None]
 
@@ -134,6 +134,16 @@ def test_cards_of_amdgpu_are_read_off_their_driver_s_files(tmp_path: Path) -> No
     (tmp_path / "card0" / "device" / "mem_info_vram_used").write_text("26095616\n", encoding="ascii")
     assert amd_cards(tmp_path) == [{"name": "card0", "total_bytes": 17163091968, "used_bytes": 26095616}]
     assert host_memory(Path("/proc/meminfo"))["MemAvailable"] > 0
+
+
+def test_the_service_manager_is_found_where_nobody_has_said_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After su, and in cron, there is no XDG_RUNTIME_DIR; what was said is left as it is."""
+    asked = ("/bin/sh", "-c", "echo $XDG_RUNTIME_DIR")
+    monkeypatch.setattr("gridsched.watchdog.commands.RUNTIME_DIR", tmp_path)
+    assert Commands({}).run(asked, NO_PATIENCE_SECONDS).output == f"{tmp_path}\n"
+    assert Commands({"XDG_RUNTIME_DIR": "/said"}).run(asked, NO_PATIENCE_SECONDS).output == "/said\n"
+    monkeypatch.setattr("gridsched.watchdog.commands.RUNTIME_DIR", tmp_path / "none")
+    assert Commands({}).run(asked, NO_PATIENCE_SECONDS).output == "\n"
 
 
 def test_a_program_that_hangs_is_ended_with_what_it_has_started(
