@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +26,9 @@ _LOCK = "owner.lock"
 _AGAIN_SECONDS = 0.01
 _LOOKS = 100
 """A look takes microseconds; on a busy machine it may be put off in the middle of it."""
+
+_OWNER_LOOKS = 10
+"""Whoever has just come or is about to go owns it, and the file does not say who: it may be for a moment, too."""
 
 _BRIEF_LOOKS = 6000
 """A command that owns the directory for as long as it looks around: it tries the engine, and reads every model."""
@@ -186,19 +188,26 @@ def _require_ours(path: Path) -> None:
 def _lock(lock_fd: int, path: Path, brief_looks: int) -> None:
     """Take the lock. Whoever looks for an owner shares it for a moment: that is none, and is waited for. So is one that
     owns it briefly: a server that gave up for it would stay down (exit code 4)."""
-    for look in count(1):
+    left = {None: _LOOKS, True: brief_looks, False: _OWNER_LOOKS}
+    while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(lock_fd, fcntl.LOCK_UN)
-            most = _LOOKS
-        except BlockingIOError:
-            most = brief_looks if _read_holder(lock_fd).briefly else 0  # else it is an owner's
-        if look > most:
+        found = _is_owned_briefly(lock_fd)
+        if not left[found]:
             raise DataDirInUse(path, _read_holder(lock_fd))
+        left[found] -= 1
         time.sleep(_AGAIN_SECONDS)
+
+
+def _is_owned_briefly(lock_fd: int) -> bool | None:
+    """As its owner says; None where nobody owns it."""
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_holder(lock_fd).briefly
+    fcntl.flock(lock_fd, fcntl.LOCK_UN)
+    return None
 
 
 def _read_holder(lock_fd: int) -> Holder:

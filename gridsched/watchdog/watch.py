@@ -208,13 +208,16 @@ def _health(host: str, port: int, seconds: float) -> Answer:
 
 
 def owner_of(places: Places) -> Owner | None:
-    """Who owns the data directory, None for nobody. The lock says whether, its file and /proc say who."""
+    """Who owns the data directory, None for nobody. The lock says whether, its file and /proc say who. A command that
+    only looks around there, as `check`, is no gateway: a start waits for it by itself."""
     if not _is_locked(places.lock):
         return None if os.path.lexists(places.lock) else _owner_of_removed(places.lock)
     said = files.read_object(places.lock)
     pid, port = _number(said.get("pid")), _number(said.get("port"))
     for candidate in chain((pid,), pids()):
         if candidate > 1 and is_ours(candidate) and lock_held_by(candidate, places.lock):
+            if candidate == pid and said.get("briefly") is True:
+                return None
             process = identify(candidate)
             return Owner(process, port if candidate == pid else 0)
     return Owner(None, port)

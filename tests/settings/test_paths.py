@@ -74,10 +74,8 @@ def test_a_visitor_takes_nothing_and_says_nothing(tmp_path: Path) -> None:
         with pytest.raises(DataDirInUse) as caught:
             DataDir.own(tmp_path)
     assert caught.value.holder == Holder(os.getpid(), 1234)
-    with DataDir.own_or_visit(tmp_path) as owned:
-        assert owned.holder is None
-        with pytest.raises(DataDirInUse):
-            DataDir.own(tmp_path)
+    with DataDir.own_or_visit(tmp_path) as owned, DataDir.own_or_visit(tmp_path) as visited:
+        assert (owned.holder, visited.holder) == (None, Holder(os.getpid(), briefly=True))
 
 
 def test_an_odd_file_in_the_locks_place_harms_nobody(tmp_path: Path) -> None:
@@ -139,15 +137,47 @@ def test_a_command_that_owns_it_briefly_is_waited_for(tmp_path: Path, monkeypatc
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     looking = DataDir.own_or_visit(tmp_path)
-    with DataDir.own_or_visit(tmp_path) as second:
-        assert second.holder == Holder(os.getpid(), 0, briefly=True), "its like does not wait, it visits"
-    assert not slept
+    DataDir.own_or_visit(tmp_path).close()
+    assert not slept, "its like does not wait, it visits"
     with pytest.raises(DataDirInUse):
         DataDir.own(tmp_path)
     assert 30 < sum(slept) < 120, "and not for ever"
     monkeypatch.setattr("time.sleep", lambda _: looking.close())
     with DataDir.own(tmp_path):
         assert owner_of(tmp_path) == Holder(os.getpid(), 0)
+
+
+@pytest.mark.parametrize("said", [b"", b'{"pid": 1, "port": 1234, "host": "127.0.0.1", "briefly": false}'])
+def test_an_owner_that_comes_or_goes_just_now_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """It has not said yet that it is brief, or says nothing any more; the file may name one that was killed."""
+    DataDir.own(tmp_path).close()
+    lock = os.open(tmp_path / "owner.lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.pwrite(lock, said, 0)
+    monkeypatch.setattr("time.sleep", lambda _: os.close(lock))
+    with DataDir.own(tmp_path):
+        assert owner_of(tmp_path) == Holder(os.getpid(), 0)
+
+
+def test_a_look_at_the_end_of_a_long_wait_is_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a command was waited for: who looks in the moment of its end is waited for, too."""
+    looking = DataDir.own_or_visit(tmp_path)
+    look = os.open(tmp_path / "owner.lock", os.O_RDONLY)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1000:
+            looking.close()
+            fcntl.flock(look, fcntl.LOCK_SH)
+        elif len(slept) == 1010:
+            os.close(look)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    with DataDir.own(tmp_path):
+        assert len(slept) == 1010
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"5", b'{"pid": 1}', b'{"pid": null, "port": 2}', b"\xff"])

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from gridsched.engine.identity import ProcessId as TheirProcessId
+from gridsched.settings.paths import DataDir
 from gridsched.watchdog.front import NoAnswer, ask
 from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import ProcessId, alive, identify, send, state_of, wait_gone
@@ -83,6 +84,15 @@ def test_a_gateway_that_says_no_port_yet_is_starting(places: Places, held: int) 
         os.pwrite(held, said, 0)
         assert watch.look().state is State.STARTING
     assert owner_of(places) is not None
+
+
+def test_a_command_that_looks_around_is_no_gateway(places: Places) -> None:
+    """`check` owns the data directory for a moment: it is not ended for a restart, and what is started is no second
+    `check`. Whoever comes after one that was killed is known by the lock."""
+    with DataDir.own_or_visit(places.data):
+        assert Watch(places, 30.0).look().state is State.NOT_RUNNING
+        places.lock.write_text(json.dumps({"pid": os.getppid(), "port": 0, "briefly": True}), encoding="utf-8")
+        assert Watch(places, 30.0).look().state is State.STARTING
 
 
 def test_the_owner_is_found_by_its_lock_whatever_the_file_says(places: Places, stranger: Start) -> None:
