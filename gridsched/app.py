@@ -32,6 +32,7 @@ from gridsched.devices.procfs import memory_pressure
 from gridsched.engine.argv import refused_flags
 from gridsched.engine.builds import BuildError, Builds
 from gridsched.engine.cards import advice, match, unmeasured
+from gridsched.engine.child import KILLED_SECONDS
 from gridsched.engine.find import find_engine, how_it_listens
 from gridsched.engine.locate import FoundEngine
 from gridsched.engine.options import Option, flag_faults, settings_of
@@ -428,9 +429,11 @@ def figures_of(settings: Settings) -> FrontSettings:
 
 
 def longest_end_seconds(settings: Settings) -> float:
-    """From the word to end until the process has: running answers, their last words, the engines."""
+    """From the word to end until the process has: running answers, their last words, the engines, one that no kill
+    ends."""
     limits = limits_of(settings)
-    return limits.drain_seconds + FrontSettings().graceful_seconds + LAST_WORDS_SECONDS + limits.stop_seconds
+    answers = limits.drain_seconds + FrontSettings().graceful_seconds + LAST_WORDS_SECONDS
+    return answers + limits.stop_seconds + KILLED_SECONDS
 
 
 async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None], ending: Callable[[], None]) -> int:
