@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> int:
         with machine(args, settings, or_visit=True) as found:
             for row in table.rows(found, source):
                 print(row)
-            if found.holder is not None:
+            if found.holder is not None and not found.holder.briefly:  # else it is a command that looks around, too
                 print(f"running    the data directory is in use by {found.holder}: its server goes on as it is")
             problems = [*table.unservable(found), *_port_problem(settings, found)]
     except app.StartError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gridsched.settings.paths import DataDir
 from tests.devices.driver import build_library
 from tests.library.models import EMBEDDER, write_model
 from tests.support.gateway import Gateway, clean_environment, command, free_port, simulated_gateway, start
@@ -215,6 +216,14 @@ def test_check_looks_at_the_port_that_serve_would_be_told(tmp_path: Path) -> Non
         config.write_text(f"server: {{port: {holder.getsockname()[1]}}}", encoding="utf-8")
         assert "is taken by" in refusal(run("check", "--sim", "--config", str(config)), 2)
         assert run("check", "--sim", "--config", str(config), "--port", "0").returncode == 0
+
+
+def test_check_tells_a_server_from_a_command_that_looks_around_too(tmp_path: Path) -> None:
+    """Each of them has the data directory; only one goes on."""
+    for briefly in (True, False):
+        with DataDir.own(tmp_path, briefly=briefly):
+            done = run("check", "--sim", "--port", "0", "--data-dir", str(tmp_path))
+        assert (done.returncode, "its server goes on" in done.stdout) == (0, not briefly), done.stdout
 
 
 def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path) -> None:
