@@ -1,7 +1,6 @@
 """`gridsched check`: the configuration, the engine, the devices and every model's fit, without serving anything."""
 
 import argparse
-from collections.abc import Iterator
 
 from gridsched import app
 from gridsched.cli import table
@@ -23,12 +22,16 @@ def main(args: argparse.Namespace) -> int:
     """
     try:
         settings, source = settings_of(args)
+        taken = _port_problem(settings)  # looked at first: a server that starts meanwhile has it, and waits for us
         with machine(args, settings, or_visit=True) as found:
             for row in table.rows(found, source):
                 print(row)
+            problems = list(table.unservable(found))
             if found.holder is not None and not found.holder.briefly:  # else it is a command that looks around, too
                 print(f"running    the data directory is in use by {found.holder}: its server goes on as it is")
-            problems = [*table.unservable(found), *_port_problem(settings, found)]
+                if found.holder.port in {0, settings.server.port}:  # its own; 0 is that of one that only starts
+                    taken = ()
+            problems += taken
     except app.StartError as error:
         return refuse(error)
     for problem in problems:
@@ -39,11 +42,10 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _port_problem(settings: Settings, found: app.Machine) -> Iterator[str]:
-    """Why a server could not listen now. The port of a server that is looked at is its own."""
-    if found.holder is not None and found.holder.port == settings.server.port:
-        return
+def _port_problem(settings: Settings) -> tuple[str, ...]:
+    """Why a server could not listen now."""
     try:
         app.open_port(settings).close()
     except app.StartError as error:
-        yield str(error)
+        return (str(error),)
+    return ()

@@ -219,11 +219,14 @@ def test_check_looks_at_the_port_that_serve_would_be_told(tmp_path: Path) -> Non
 
 
 def test_check_tells_a_server_from_a_command_that_looks_around_too(tmp_path: Path) -> None:
-    """Each of them has the data directory; only one goes on."""
-    for briefly in (True, False):
-        with DataDir.own(tmp_path, briefly=briefly):
-            done = run("check", "--sim", "--port", "0", "--data-dir", str(tmp_path))
-        assert (done.returncode, "its server goes on" in done.stdout) == (0, not briefly), done.stdout
+    """Each of them has the data directory; only one goes on, and has the port, also before it has said so."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ("--sim", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path))
+        for briefly in (True, False):
+            with DataDir.own(tmp_path, briefly=briefly):
+                done = run("check", *words)
+            told = (done.returncode, "its server goes on" in done.stdout, "is taken by" in done.stdout + done.stderr)
+            assert told == ((2, False, True) if briefly else (0, True, False)), done.stdout
 
 
 def test_check_says_at_once_everything_that_serve_would_trip_over(tmp_path: Path) -> None:
