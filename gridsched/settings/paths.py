@@ -106,7 +106,7 @@ class DataDir:
                 _require_ours(path)
                 lock_fd = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 undo.callback(os.close, lock_fd)
-                _lock(lock_fd, path, 0 if briefly else _BRIEF_LOOKS)
+                _lock(lock_fd, path, waits=not briefly)
                 owned = cls(path, lock_fd, briefly=briefly)
                 for folder in (owned.run, owned.logs):
                     _require_ours(folder)
@@ -185,10 +185,10 @@ def _require_ours(path: Path) -> None:
         raise DataDirError(f"every user may write to {path}; take that right away (chmod o-w), or choose another")
 
 
-def _lock(lock_fd: int, path: Path, brief_looks: int) -> None:
-    """Take the lock. Whoever looks for an owner shares it for a moment: that is none, and is waited for. So is one that
-    owns it briefly: a server that gave up for it would stay down (exit code 4)."""
-    left = {None: _LOOKS, True: brief_looks, False: _OWNER_LOOKS}
+def _lock(lock_fd: int, path: Path, *, waits: bool) -> None:
+    """Take the lock. Whoever looks for an owner shares it for a moment: that is none, and is waited for. So is, by who
+    `waits`, one that owns it briefly: a server that gave up for it would stay down (exit code 4)."""
+    left = {None: _LOOKS, True: _BRIEF_LOOKS * waits, False: _OWNER_LOOKS * waits}
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
