@@ -7,6 +7,7 @@ changed; an event about a ready model never comes here unless some job waits for
 
 from collections.abc import Mapping
 from math import inf
+from typing import NamedTuple
 
 from gridsched.core import (
     admission,
@@ -23,9 +24,9 @@ from gridsched.core import (
     yielding,
 )
 from gridsched.core.commands import LogEvent
-from gridsched.core.ids import DeviceName, InstanceId
+from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.instance import InstanceState
-from gridsched.core.job import JobClass
+from gridsched.core.load_slots import LoadSlots, ends_soon
 from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Choice, Draft, Obstacle, Plan, Want, plan_for
 from gridsched.core.queues import Rank
@@ -42,10 +43,6 @@ often take twice the mean."""
 
 SHORTEST_DRAIN_SECONDS = 5.0
 """A6: nor before so long, because a choice that changes costs more than a short wait."""
-
-
-PLANS_AHEAD = 4
-"""S2, L6: so many chats' loads are planned at once. A guess: the fourth begins when three loads are over."""
 
 
 def replan(state: State) -> None:
@@ -85,23 +82,38 @@ def replan(state: State) -> None:
 
 
 def _make_plans(state: State) -> list[Plan]:
-    """Chats first: what they hold (S4) and claim (S6a) must be known before low work is looked at."""
+    """The plans of all wants. Where one start is left (P6a), and low work that starves has a plan beside the chats', it
+    is low work's (S5): the chats wait for the next one, and what they will need is kept for them."""
     wants = wants_of(state)
-    planned = {plan.want.model.name for plan in state.plans}
+    _walk(state, wants)
+    bar = state.start_bar(chat=True, starved=True)
+    if bar is not None and _is_starved_of_a_start(state):
+        _walk(state, wants, _Kept(bar, frozenset(plan.want.model.name for plan in state.plans if plan.live)))
+        if not _is_starved_of_a_start(state):  # it was to have what victims of the chats free
+            _walk(state, wants)
+    return state.plans
+
+
+def _is_starved_of_a_start(state: State) -> bool:
+    """S5: whether low work that starves could be loaded."""
+    return any(plan.live and plan.want.starved(state.now) for plan in state.plans)
+
+
+def _walk(state: State, wants: list[Want], kept: "_Kept | None" = None) -> None:
+    """Chats first: what they hold (S4) and claim (S6a) must be known before low work is looked at."""
     _dissolve(state)
     for model in state.wanted_models().values():
         model.want = model.obstacle = None
         model.next_at = inf
-    low = [want for want in wants if not want.chat]
-    walk = _Walk(state, starved=any(want.starved(state.now) and want.model.name in planned for want in low))
+    walk = _Walk(state, kept)
     walk.chats([want for want in wants if want.chat])
     for model in (state.waiting_models | state.touched).values():
         if model.queue.chats or model.held:
             waiting.hold_devices(state, model)
+    low = [want for want in wants if not want.chat]
     walk.low(low)
     state.low_plans_matter = not walk.slots.low_begun and bool(low)
     state.plans = walk.plans
-    return walk.plans
 
 
 def _dissolve(state: State) -> None:
@@ -119,14 +131,9 @@ def _may_be_victim(instance: Instance) -> bool:
     return instance.state in in_the_way and not instance.restarting
 
 
-def _ends_soon(instance: Instance) -> bool:
-    """A dead or stalled process that drains: nobody has to choose it for its memory to come back."""
-    return instance.restarting and instance.state is DRAINING
-
-
 def _draft(state: State) -> Draft:
     """What there is before any claim."""
-    return Draft.of(state.ledger, [item for item in state.instances.values() if _ends_soon(item)])
+    return Draft.of(state.ledger, [item for item in state.instances.values() if ends_soon(item)])
 
 
 def prospect(state: State, want: Want) -> Plan | Obstacle:
@@ -156,7 +163,7 @@ def outlook(state: State, want: Want, gone: Instance | None = None) -> Plan | Ob
     """What a person's load would come to now, and what it would wait for: `prospect`, with the turns of others (R4b)
     and the loads before it (L6). `gone` is the model's own process, if that is to be replaced. Changes nothing."""
     older = [plan for plan in _older(state, want) if plan.want.chat]
-    slots = _LoadSlots(state)
+    slots = LoadSlots(state)
     if (barred := slots.is_far_ahead(older)) is not None:
         return barred
     for plan in older:
@@ -171,8 +178,7 @@ def outlook(state: State, want: Want, gone: Instance | None = None) -> Plan | Ob
     if isinstance(found, Obstacle) and found.but_for == "turn":
         turn, found = found, _find(state, want, draft, patient=True)
     if isinstance(found, Plan):
-        starved = any(plan.want.starved(state.now) for plan in state.plans)
-        found.held = turn or state.start_bar(chat=True, starved=starved)
+        found.held = turn or state.start_bar(chat=True, starved=_is_starved_of_a_start(state))
         found.waits = _waits_for_memory(found)
         found.waits = _kept_from_beginning(state, found, slots.taken)
     return found
@@ -222,16 +228,24 @@ def _find(state: State, want: Want, room: Draft, *, patient: bool = False) -> Pl
     return plan_for(want, rungs, room, _Judge(state, want, room, patient=patient))
 
 
+class _Kept(NamedTuple):
+    """The last start is kept from chats (S5). Those `ahead` would have begun or drained now: of all that wait for the
+    next one, they are the ones whose memory is kept for them."""
+
+    bar: Obstacle
+    ahead: frozenset[ModelName]
+
+
 class _Walk:
     """One walk over the wants: what is left for the next, and the plans so far. `turns` are those of chats that wait
-    for the turn of other chats (R4b), known once all chats' wants have been looked at; `starved`: low work had a plan
-    and is starved of it (S5). A plan that may not start a process yet (P6a) drains nobody: they would be missed."""
+    for the turn of other chats (R4b), known once all chats' wants have been looked at. A plan that may not start a
+    process yet (P6a) drains nobody: they would be missed for nothing."""
 
-    def __init__(self, state: State, *, starved: bool) -> None:
+    def __init__(self, state: State, kept: _Kept | None) -> None:
         self._state = state
         self._draft = _draft(state)
-        self.slots = _LoadSlots(state)
-        self._starved = starved
+        self.slots = LoadSlots(state)
+        self._kept = kept
         self.plans: list[Plan] = []
         self._turns: list[tuple[Plan, float]] = []
 
@@ -240,8 +254,13 @@ class _Walk:
         for want in wants:
             self._add_unless(want, self.slots.is_far_ahead(self.plans))
         for plan in self.plans:
-            if plan.held is not None:  # a start may come free (P6a): what low work had loaded would go again
+            if plan.held is not None and not self._is_passed_over(plan):
+                # A start may come free (P6a): what low work had loaded would go again.
                 self._turns.append((plan, -inf if plan.held.rule == "P6a" else plan.held.until))
+
+    def _is_passed_over(self, plan: Plan) -> bool:
+        """Whether it would not have come to a start either if that were not kept from it."""
+        return self._kept is not None and plan.held is self._kept.bar and plan.want.model.name not in self._kept.ahead
 
     def low(self, wants: list[Want]) -> None:
         """Plan the others."""
@@ -273,7 +292,7 @@ class _Walk:
         plan = found
         plan.relief = not want.chat and _in_interactive_mode(state, plan.option)
         plan.held = turn or (None if want.chat else self.slots.low_is_taken())
-        plan.held = plan.held or state.start_bar(chat=want.chat, starved=self._starved)
+        plan.held = plan.held or (self._kept.bar if self._kept and want.chat else state.start_bar(chat=want.chat))
         if plan.held is not None:
             model.next_at = min(model.next_at, plan.held.until)
         devices = dict.fromkeys(plan.option.devices)
@@ -308,54 +327,6 @@ def _in_interactive_mode(state: State, option: LaunchOption) -> bool:
         if mode is not None and mode.active(state.now):
             return True
     return False
-
-
-class _LoadSlots:
-    """L6: one low load on the machine, one interactive beside it. A live plan claims its slot from when it waits for no
-    step in flight any more: before that nobody can say when it needs it, and a chat on another device would wait for
-    minutes."""
-
-    def __init__(self, state: State) -> None:
-        self.taken: dict[bool, str] = {}
-        self._busy: Obstacle | None = None
-        self._ending: list[Instance] = []
-        for instance in state.instances.values():
-            if instance.busy() and _ends_soon(instance):
-                self._ending.append(instance)
-            elif instance.state is STARTING and instance.model.successor is not instance:
-                self.taken[instance.cause_class == JobClass.INTERACTIVE] = instance.model.spec.name
-        self.low_begun = False in self.taken
-
-    def waits_for_steps(self, plan: Plan) -> bool:
-        """Whether steps in flight have to end before a load can begin: its victims', or those of a process that goes by
-        itself and whose memory it is to have, or whose model is to be loaded again."""
-        if any(victim.busy() for victim in plan.victims):
-            return True
-        for instance in self._ending:
-            if instance.model is plan.want.model:
-                return True
-            if not plan.fits_now and not set(instance.devices).isdisjoint(plan.option.devices):
-                return True
-        return False
-
-    def is_far_ahead(self, plans: list[Plan]) -> Obstacle | None:
-        """What keeps a chat's load from being planned: so many go before it, one at a time, that its victims would
-        stand drained for nothing meanwhile."""
-        if sum(plan.live and not self.waits_for_steps(plan) for plan in plans) < PLANS_AHEAD:
-            return None
-        return Obstacle("L6", f"{plans[0].want.model.spec.name} and others go first, loads go one at a time")
-
-    def low_is_taken(self) -> Obstacle | None:
-        """What keeps every low load from being planned: another is under way, and it would drain and claim nothing. A
-        chat's plan claims its memory all the same, so that nothing slips in before it (S6a)."""
-        if False in self.taken and self._busy is None:
-            self._busy = Obstacle("L6", f"{self.taken[False]} is loading, low loads go one at a time")
-        return self._busy
-
-    def claim(self, plan: Plan) -> None:
-        """Set the slot aside for a plan that will need it soon."""
-        if plan.want.chat not in self.taken and not self.waits_for_steps(plan):
-            self.taken[plan.want.chat] = plan.want.model.spec.name
 
 
 # --- carrying them out ------------------------------------------------------------------------------------------
@@ -422,7 +393,7 @@ def _abort_for_chat(state: State, plan: Plan, victim: Instance) -> None:
 
 def _begin_loads(state: State, plans: list[Plan]) -> None:
     """Start what can start, oldest first."""
-    slots = _LoadSlots(state)
+    slots = LoadSlots(state)
     for plan in plans:
         if not plan.live:
             continue

@@ -37,7 +37,7 @@ from gridsched.core import (
     waiting,
 )
 from gridsched.core.commands import ArmTimer, Command, LogEvent
-from gridsched.core.errors import IllegalMove
+from gridsched.core.errors import IllegalMove, InvariantViolation
 from gridsched.core.events import (
     AnswerBegan,
     DeviceBack,
@@ -84,6 +84,9 @@ INTERACTIVE = JobClass.INTERACTIVE
 ENQUEUE, COMPLETE = LogEvent.ENQUEUE, LogEvent.COMPLETE
 END, WAITING = JobMove.END, JobState.WAITING
 """Members that every event asks for: looking one up in its enum costs more than the comparison."""
+
+MOST_ROUNDS = 1_000
+"""INV-23: a step takes one to three rounds. One that takes so many takes for ever."""
 
 
 class Scheduler:
@@ -214,7 +217,7 @@ class Scheduler:
     def _settle(self) -> None:
         """Serve and plan until nothing is left to be looked at; then relief, which starts only low steps."""
         state = self._state
-        while True:
+        for _ in range(MOST_ROUNDS):
             if state.replan_due:
                 families.aim(state)
                 planning.replan(state)
@@ -235,6 +238,7 @@ class Scheduler:
                     # What kept an idle model is over, and its time has passed meanwhile (R6): now that all is settled,
                     # because who left its queue within this step may be back in it.
                     self._act_on_moments()
+        raise InvariantViolation(f"INV-23: after {MOST_ROUNDS} rounds there is still something to do", self.story())
 
     def _serve(self, touched: dict[ModelName, ModelState]) -> None:
         """Chats of all touched models go before low work of any, so that a chat that has to wait holds its device."""

@@ -1,5 +1,7 @@
 """No more processes are started in a minute than may be (P6a): what is beyond waits, and is told why."""
 
+import pytest
+
 from gridsched.core.ids import ModelName
 from gridsched.core.policy import Policy
 from tests.stories.world import BACKGROUND, World, model, option
@@ -97,6 +99,30 @@ def test_S5_no_start_is_kept_for_low_work_that_could_not_be_loaded_anyway() -> N
     assert outlook.rule == ""
     told.submit("chat")
     assert told.loads("chat") == [told.now]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_S5_a_start_is_kept_for_low_work_that_has_a_place_beside_the_chats(beside: bool) -> None:
+    """Memory comes free while one start is left: low work has it where the chat's memory stays free, else the chat. The
+    two that find no place beside the first chat are no reason either way; and the decision is made once."""
+    told = World(
+        (
+            model("warm", option(1, device="gpu1"), load=1.0),
+            model("low", option(5 if beside else 8), load=1.0),
+            *(model(name, option(size), load=1.0) for name, size in (("a", 10), ("b", 12), ("c", 12))),
+        ),
+        cards={"gpu0": 16.0, "gpu1": 16.0},
+        policy=Policy(starts_per_minute=2),
+    )
+    told.read(16.0, {})
+    low = told.submit("low", BACKGROUND)
+    told.advance(5.0)
+    told.warm("warm")
+    chats = [told.submit(name) for name in "abc"]
+    assert told.why(low) == told.why(chats[0]) == "L7"
+    told.read(0.0, {})
+    assert (len(told.loads("low")), len(told.loads("a"))) == ((1, 0) if beside else (0, 1))
+    assert told.why(chats[0]) == "P6a" if beside else told.why(low) != "P6a"
 
 
 def test_P6a_the_outlook_of_a_load_leaves_starved_low_work_its_start_too() -> None:
