@@ -286,7 +286,7 @@ class Ledger:
             item.held_bytes = held_bytes
             if held_bytes and not item.going and item.is_charged(held_bytes):
                 # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
-                item.bytes = max(held_bytes, item.planned_bytes) if item.grown else held_bytes
+                item.bytes = item.charged_bytes(held_bytes)
                 book.add_up()
         book.used_bytes = event.used_bytes
         book.read_at = now

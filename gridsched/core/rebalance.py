@@ -93,8 +93,9 @@ def _crowd(state: State) -> Counter[DeviceName]:
 
 
 def movable_at(instance: Instance) -> float:
-    """When an instance may be moved, if nothing happens meanwhile; inf while it works or is waited for."""
-    if instance.grants or instance.model.queue.count:
+    """When an instance may be moved, if nothing happens meanwhile; inf while it works or is waited for, and once it is
+    not ready, whatever was found of it before: nobody looks again while a load is waited for."""
+    if instance.state is not READY or instance.grants or instance.model.queue.count:
         return inf
     return max(instance.movable_from, instance.last_used_at + IDLE_SECONDS)
 

@@ -87,6 +87,11 @@ class Reservation:
             return held_bytes != self.bytes
         return not self.measured and self._has_grown(held_bytes)
 
+    def charged_bytes(self, held_bytes: int) -> int:
+        """What is set aside for what it holds now. Where more was for a while, it falls back to what was planned, or
+        measured first, and no lower; nothing is set aside that was neither planned nor is held (R6a)."""
+        return max(held_bytes, min(self.bytes, self.first_bytes or self.planned_bytes))
+
     def is_measured_by(self, held_bytes: int, estimate_bytes: int, least_bytes: int) -> bool:
         """L2: whether a figure says what the launch takes. What the device's use grew by says at most so much: beyond
         the estimate it is not kept, or one burst of another program would keep a model out for ever (D2, A11)."""

@@ -3,7 +3,7 @@
 import pytest
 
 from gridsched.core.commands import KeepMeasurement, LogEvent
-from tests.stories.world import GB, World, model, option, spanning
+from tests.stories.world import BACKGROUND, GB, World, model, option, spanning
 
 
 def kept(world: World) -> list[tuple[tuple[int, ...], bool]]:
@@ -98,6 +98,34 @@ def test_D2_a_burst_of_another_program_while_a_model_came_is_not_learnt_as_its_n
     job = world.submit("m")
     world.advance(10.0)
     assert world.granted_at(job) == world.now
+
+
+def test_R6a_what_is_neither_held_nor_was_planned_is_no_pressure() -> None:
+    """A process that was known to take less than its estimate comes to hold a little more before it has served: so much
+    is set aside for it, not the estimate, for which the model beside it would have to go."""
+    world = World((model("m", option(9)), model("beside", option(8))))
+    world.warm("m")
+    world.read(7.5, {"m": 7.5}, by_difference=["m"])
+    world.unload("m")
+    world.advance(12.0)
+    world.read(0.0, {})
+    world.warm("beside", job_class=BACKGROUND)
+    world.load("m")
+    world.advance(20.0)
+    world.read(15.875, {"m": 7.875, "beside": 8.0}, by_difference=["m", "beside"])
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == int(15.875 * GB)
+    assert world.stops("beside") == []
+
+
+def test_R6a_what_was_set_aside_for_a_burst_is_free_again_down_to_the_measurement() -> None:
+    """Else a model that fits beside it would wait for bytes that nobody holds, for as long as the process lives."""
+    world = World((model("m", option(9)), model("beside", option(8))))
+    world.warm("m")
+    for grown in (7.5, 12.0, 7.5):
+        world.read(grown, {"m": grown}, by_difference=["m"])
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == int(7.5 * GB)
+    world.warm("beside", job_class=BACKGROUND)
+    assert world.stops("m") == []
 
 
 def test_D2_a_need_that_a_driver_has_told_is_not_lowered_by_what_the_use_grew_by() -> None:

@@ -3,6 +3,7 @@
 from gridsched.core.commands import LogEvent, StartInstance
 from gridsched.core.events import Failure, FailureCause, InstanceReady, ModelsChanged, PolicyChanged
 from gridsched.core.ids import ModelName
+from gridsched.core.job import Outcome, OutcomeKind
 from gridsched.core.policy import Policy
 from tests.stories.world import BACKGROUND, BATCH, World, model, option
 
@@ -226,3 +227,30 @@ def test_R9_P6a_a_move_waits_for_a_start_like_everybody() -> None:
     assert moves_of(world) == []
     world.advance(20.0)
     assert moves_of(world) == [loaded_at + 60.0]
+
+
+def test_R9_a_process_that_goes_is_not_looked_at_for_a_move() -> None:
+    """It could have been moved when it stalled, and never ends. While a job waits for room behind a pin nobody looks
+    for moves again: it has no moment of its own (INV-21) while its model serves elsewhere."""
+    world = World(
+        (
+            model("guest", option(15, device="gpu1")),
+            model("stays", option(6), pinned=True),
+            model("moves", option(5, 2), option(5, 2, device="gpu1")),
+            model("large", option(12)),
+        ),
+        CARDS,
+        step_seconds={"guest": 1.0},
+    )
+    world.warm("guest", "moves")
+    guest_goes(world)
+    assert world.waits(world.submit("large", BATCH))
+    world.stop_seconds = None
+    world.finish(world.submit("moves"), Outcome(OutcomeKind.STALLED, answered=False))
+    world.advance(60.0)
+    world.submit("moves")
+    world.advance(12.0)
+    assert (device_of(world, "moves"), world.running("moves")) == ("gpu1", 1)
+    job = world.submit("moves", BACKGROUND)
+    world.advance(3.0)
+    assert world.granted_at(job) == world.now
