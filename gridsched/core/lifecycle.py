@@ -252,10 +252,13 @@ def exited(state: State, instance: Instance, failure: Failure | None, log_tail: 
 
 def _died(state: State, instance: Instance, failure: Failure, *, counts: bool) -> None:
     """L6d: it was ready. A first death is begun anew at once; the second in a row that `counts`, and one too many in
-    a while, are failed loads."""
+    a while, are failed loads. One that had been given up for lost only counts: it was begun anew since, and its end
+    says nothing of what has its place, or of the back-off after that."""
     model = instance.model
     model.crashes += counts
     model.deaths.times.append(state.now)
+    if instance.lost:
+        return
     if model.deaths.too_many(state.now):
         minutes = failures.WINDOW_SECONDS / 60
         often = f"its process died more than {failures.DEATHS} times in {minutes:.0f} min, this time: {failure.message}"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gridsched.core.commands import StartInstance
 from gridsched.core.ids import DeviceName, JobId
+from gridsched.core.job import JobClass
 from gridsched.core.policy import Policy
 from sim.checkers.checker import Checker, Violation, Waits
 from sim.checkers.facts import Facts
@@ -40,7 +41,7 @@ class Loads(Checker):
             self.broken("S9", f"{start.model} is loaded although nobody waits who may cause a load")
         low = all(note.low for note in loaders) and not book.wished(start.model)
         same = [one for one in book.living() if one.state == "starting" and self._is_low(one) == low]
-        same = [one for one in same if self._began_low(one) == low]
+        same = [one for one in same if (one.began_low if low else one.surely_for is JobClass.INTERACTIVE)]
         if same and not self._families_wait():
             kind = "low" if low else "interactive"
             self.broken("L6", f"a second {kind} load begins ({start.model}) while {same[0].model} is loading")
@@ -59,11 +60,6 @@ class Loads(Checker):
     def _families_wait(self) -> bool:
         """R10: whether jobs of a family wait, of which nobody can see at which variant they are aimed."""
         return any(name in self.book.families for name in self.book.lines)
-
-    @staticmethod
-    def _began_low(one: InstanceNote) -> bool:
-        """Whether no chat waited when the load began."""
-        return one.for_class is None or one.for_class.is_low
 
     def _is_low(self, one: InstanceNote) -> bool:
         """Whether neither a chat nor a person waits for a load."""

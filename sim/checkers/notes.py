@@ -100,6 +100,11 @@ class InstanceNote:
     anew: bool = False
 
     @property
+    def began_low(self) -> bool:
+        """Whether its load was surely for low work: no chat, and no person, may have waited for it then."""
+        return self.for_class is None or self.for_class.is_low
+
+    @property
     def free_slots(self) -> int:
         """Slots that nobody holds."""
         return self.parallel - len(self.slots)

@@ -91,12 +91,11 @@ class Stops(Checker):
         book = self.book
         if book.now - one.chatted_at < book.policy.hot_window_seconds - CLOSE and not self._yields(one, claimants):
             self.broken("R1", f"{name} is hot and stopped for low work")
-        low = one.for_class is None or one.for_class.is_low
         higher = any(note.job_class < one.surely_for for note in claimants)
         wanting = one.model in book.lines
         young = book.now - one.ready_at < book.policy.min_residency_seconds - CLOSE
         pin = one.surely_for is JobClass.BATCH and self._errands(one)  # which competes as background
-        if young and wanting and claimants and not higher and low and one.ready_at > LONG_AGO and not pin:
+        if young and wanting and claimants and not higher and one.began_low and one.ready_at > LONG_AGO and not pin:
             self.broken("R4a", f"{name} is stopped for low work {book.now - one.ready_at:.1f}s after its load")
 
     def _yields(self, one: InstanceNote, claimants: list[JobNote]) -> bool:

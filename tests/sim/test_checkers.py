@@ -302,6 +302,27 @@ def test_L6_two_low_loads_at_once() -> None:
     assert tape.rules == {"L6"}
 
 
+@pytest.mark.parametrize(
+    ("here", "of_the_family", "rules"),
+    [
+        (CHAT, BATCH, {"L6"}),  # a chat's load, whoever else may wait for it
+        (BATCH, CHAT, set()),  # perhaps a low one, with a chat's beside it
+    ],
+)
+def test_L6_two_loads_of_chats_at_once(here: JobClass, of_the_family: JobClass, rules: set[str]) -> None:
+    """Who named a family may have waited at another variant when the first load began, and waits no more; a chat
+    that came since waits for that load, whomever it was for."""
+    tape = Tape(model("a", 20), model("b", 20), model("c", 20))
+    sizes = (Variant(ModelName("c"), Quality.PREFERRED), Variant(ModelName("a"), Quality.COMPACT))
+    tape.hear(FamiliesChanged((FamilySpec(ModelName("f"), sizes),)))
+    tape.hear(JobSubmitted(job(1, "f", of_the_family)))
+    tape.hear(JobSubmitted(job(2, "a", here)), tape.start(1, "a"))
+    tape.hear(JobAbandoned(JobId(1)))
+    tape.hear(JobSubmitted(job(3, "a")))
+    tape.hear(JobSubmitted(job(4, "b")), tape.start(2, "b"))
+    assert tape.rules - {"S2"} == rules
+
+
 def test_S6a_a_low_load_takes_what_a_chat_needs() -> None:
     """Either would fit alone, the chat has not been loaded for, and now it no longer fits."""
     tape = Tape(model("a", 60), model("b", 60))

@@ -146,6 +146,32 @@ def test_L6d_a_persons_load_forgives_all_deaths() -> None:
     assert failed(world) == (0.0, "")
 
 
+@pytest.mark.parametrize(
+    ("failure", "back_off_seconds"),
+    [
+        (None, 0.0),
+        (Failure(FailureCause.START_TIMEOUT, "never became ready"), FIRST_SECONDS[FailureCause.START_TIMEOUT]),
+    ],
+)
+def test_L6d_a_death_that_comes_late_says_nothing_of_what_was_begun_anew(
+    failure: Failure | None, back_off_seconds: float
+) -> None:
+    """One death too many, of a process that no stop ended and that was given up for lost: who waits for the next one
+    is not refused, and where that failed, nobody's back-off becomes shorter."""
+    world = World((model("m", option(6)),))
+    for _ in range(DEATHS):
+        die_after_serving(world)
+    world.warm("m")
+    stuck, world.stop_seconds = world.instance("m"), None
+    world.step_ends(world.submit("m"), Outcome(OutcomeKind.ENGINE_DIED, status=502, answered=False))
+    world.broken = {"m": failure} if failure is not None else {}
+    world.advance(25.0)  # half a load after it was given up
+    assert failed(world)[0] == back_off_seconds
+    world.dies(stuck)
+    assert failed(world)[0] == back_off_seconds
+    assert world.state("m") == ("cold" if failure is not None else "starting")
+
+
 def test_L6d_what_was_told_to_go_has_not_died() -> None:
     """Unloaded by a person ten times in a row."""
     world = World((model("m", option(6)),))
