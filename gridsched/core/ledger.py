@@ -345,10 +345,12 @@ class Ledger:
                 item.bytes = taken
                 item.measured = True
                 item.by_difference = item.grown
+                if not item.grown:
+                    item.planned_bytes = taken
                 book.add_up()
                 changed = True
             if item.measured:
-                figures.append(item.bytes if not item.grown else min(item.bytes, max(part.total_bytes, least_bytes)))
+                figures.append(item.bytes if not item.grown else min(item.bytes, max(item.planned_bytes, least_bytes)))
         if not changed or len(figures) < len(option.footprint):
             return None
         self.measured[option.key] = tuple(figures)

@@ -30,7 +30,8 @@ small model. A guess."""
 @dataclass(slots=True)
 class Reservation:
     """What one instance holds on one device. `bytes` is the estimate until it was measured (L2), `first_bytes` the
-    first measurement; `planned_bytes` is what it was estimated, or known, to take before it was there.
+    first measurement; `planned_bytes` is what it was estimated, or known, to take before it was there, then what a
+    driver has told of it: what a device's use grew by never makes less of it.
 
     `read_bytes` is the last reading, None where it could not be read; `grown`, that it is no driver's figure but what
     the device's use grew by, and `by_difference`, that `bytes` was measured so (D2). `held_bytes` is the same where it
@@ -62,11 +63,13 @@ class Reservation:
         limit_bytes = GROWTH_LIMIT * self.estimate_bytes
         if not self.measured or self.by_difference:  # what a device's use grew by proves no leak
             return False
-        return self.bytes > limit_bytes and self.bytes > GROWTH_LIMIT * self.first_bytes
+        return self.planned_bytes > limit_bytes and self.planned_bytes > GROWTH_LIMIT * self.first_bytes
 
     def is_news(self, held_bytes: int) -> bool:
-        """The first measurement always is; later ones where the process has grown."""
-        return not self.measured or self._has_grown(held_bytes)
+        """The first measurement always is; later ones where the process has grown, and a driver's that ends what was
+        set aside because of the device's use."""
+        settles = not self.grown and self.bytes > self.planned_bytes
+        return not self.measured or settles or self._has_grown(held_bytes)
 
     def may_hold(self, read_bytes: int, spec: DeviceSpec, now: float) -> bool:
         """Whether a figure may be all that a process holds (B16, D2, D4, D14). Far less, once it is there, is of an
@@ -82,15 +85,15 @@ class Reservation:
     def is_charged(self, held_bytes: int) -> bool:
         """Whether what it holds now is to be set aside for it whatever was measured. What the device's use grew by
         beyond what was planned may be somebody else's for a while: it is followed up and down."""
-        told = self.measured and not self.by_difference
-        if self.grown and not told and max(held_bytes, self.bytes) > self.planned_bytes:
+        if self.grown and max(held_bytes, self.bytes) > self.planned_bytes:
             return held_bytes != self.bytes
         return not self.measured and self._has_grown(held_bytes)
 
     def charged_bytes(self, held_bytes: int) -> int:
         """What is set aside for what it holds now. Where more was for a while, it falls back to what was planned, or
         measured first, and no lower; nothing is set aside that was neither planned nor is held (R6a)."""
-        return max(held_bytes, min(self.bytes, self.first_bytes or self.planned_bytes))
+        floor_bytes = self.first_bytes if self.by_difference else self.planned_bytes
+        return max(held_bytes, min(self.bytes, floor_bytes))
 
     def is_measured_by(self, held_bytes: int, estimate_bytes: int, least_bytes: int) -> bool:
         """L2: whether a figure says what the launch takes. What the device's use grew by says at most so much: beyond

@@ -3,6 +3,9 @@
 import pytest
 
 from gridsched.core.commands import KeepMeasurement, LogEvent
+from gridsched.core.events import DevicesChanged, InstanceReady
+from gridsched.core.ids import DeviceName
+from gridsched.core.model import DeviceFootprint, DeviceSpec
 from tests.stories.world import BACKGROUND, GB, World, model, option, spanning
 
 
@@ -142,6 +145,51 @@ def test_D2_a_need_that_a_driver_has_told_is_not_lowered_by_what_the_use_grew_by
     for held in (9.5, 12.0, 9.5):
         world.read(held, {"m": held}, by_difference=["m"])
         assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == max(10.0, held) * GB
+
+
+def test_L1_what_the_use_grew_by_beyond_what_a_driver_told_is_reserved_while_it_stands() -> None:
+    """Never less than was told, which stays the measurement, until the driver tells again."""
+    world = World((model("m", option(9)),))
+    world.warm("m")
+    world.read(4.5, {"m": 4.5})
+    for held, reserved in ((9.25, 9.25), (4.0, 4.5), (6.0, 6.0), (12.0, 12.0)):
+        world.read(held, {"m": held}, by_difference=["m"])
+        device = world.scheduler.snapshot(world.now).devices[0]
+        assert (device.reserved_bytes, device.external_bytes) == (int(reserved * GB), 0)
+    assert kept(world) == [((int(4.5 * GB),), False)]
+    world.advance(400.0)
+    world.read(12.0, {"m": 12.0}, by_difference=["m"])
+    assert world.stops("m") == []
+    world.read(4.75, {"m": 4.75})
+    assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == int(4.75 * GB)
+    assert kept(world)[1:] == [((int(4.75 * GB),), False)]
+
+
+def test_L1_L4_what_is_taken_off_others_is_promised_to_no_load() -> None:
+    """Of one that a driver told 4.5 of and whose device's use grew by 9.25, 16 of the card may be planned: 7 do not fit
+    beside it, though so much is free."""
+    world = World((model("m", option(9)), model("n", option(7))))
+    world.tell(DevicesChanged((DeviceSpec(DeviceName("gpu0"), 17 * GB, 1 * GB),)))
+    world.cards["gpu0"] = 17.0
+    world.warm("m")
+    world.submit("m")
+    world.read(4.5, {"m": 4.5})
+    world.read(9.25, {"m": 9.25}, by_difference=["m"])
+    world.submit("n")
+    assert world.loads("n") == []
+
+
+def test_D2_what_the_engine_has_allocated_is_measured_once() -> None:
+    """Where it is more than was estimated, and than the device's use grew by: not anew at each reading."""
+    world = World((model("m", option(4)),))
+    chat = world.submit("m")
+    told = DeviceFootprint(DeviceName("gpu0"), weights_bytes=int(4.5 * GB))
+    world.tell(InstanceReady(world.instance("m"), (told,)))
+    world.finish(chat)
+    for _ in range(3):
+        world.read(4.25, {"m": 4.25}, by_difference=["m"])
+        assert world.scheduler.snapshot(world.now).devices[0].reserved_bytes == int(4.5 * GB)
+    assert kept(world) == [((int(4.5 * GB),), True)]
 
 
 @pytest.mark.parametrize("held", [0.0, 0.2, 4.9])
