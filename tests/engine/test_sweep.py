@@ -5,13 +5,14 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from gridsched.engine.identity import ProcessId, Token, boot_id, directory_id
+from gridsched.engine.identity import NAME, STATE, ProcessId, Token, boot_id, directory_id, stat_fields
 from gridsched.engine.roster import LONGEST_BYTES, Entry, Roster, empty_roster, read_roster
 from gridsched.engine.sweep import Here, Kind, Seen, classify, others, read_processes, stale, sweep
 from tests.engine.conftest import PATIENCE_SECONDS
@@ -228,6 +229,13 @@ def test_what_runs_is_noted_and_struck_out(tmp_path: Path, caplog: pytest.LogCap
 # --- real processes -----------------------------------------------------------------------------------------------
 
 
+def _is_there(pid: int) -> bool:
+    """Whether it has become what its line says, or stands. Before that it is a shell, and in between it shows no
+    environment."""
+    fields = stat_fields(pid)
+    return fields is None or fields[STATE] == "T" or fields[NAME] not in {"sh", "setsid"}
+
+
 @contextmanager
 def orphaned(line: str, env: dict[str, str]) -> Iterator[int]:
     """A process whose parent has gone, and that stands still or not as its line says; killed at the end."""
@@ -235,6 +243,10 @@ def orphaned(line: str, env: dict[str, str]) -> Iterator[int]:
     pid = int(subprocess.run(argv, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, check=True).stdout)
     handle = os.pidfd_open(pid)
     try:
+        for _ in range(round(PATIENCE_SECONDS / 0.01)):
+            if "exec" not in line or _is_there(pid):
+                break
+            threading.Event().wait(0.01)
         yield pid
     finally:
         if not gone([handle], 0.0):
