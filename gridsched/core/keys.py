@@ -1,9 +1,9 @@
 """Turns of API keys: whose job is next where jobs of several keys wait for the same thing (S2, S5).
 
 Owns the order among keys, in three places, each with the smallest memory that will do. For a *slot* each waiting job
-has a turn in its queue, given when it comes: the one after its key's last there, and never before the turn that is due.
-For a *load* and for *relief* the key goes first whose last one is the longest ago. Where all jobs have one key nothing
-of this is kept or asked, and arrival decides. Must never reorder the jobs of one key.
+has a turn in its queue, given when it comes: the one after its key's last there, be that waiting or served, and never
+before the turn that is due. For a *load* and for *relief* the key goes first whose last one is the longest ago. Where
+all jobs have one key nothing of this is kept or asked, and arrival decides. Must never reorder the jobs of one key.
 """
 
 from collections import OrderedDict
@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gridsched.core.ids import JobId
+from gridsched.core.transitions import JobState
 
 if TYPE_CHECKING:  # queues keep lines
     from gridsched.core.queues import JobRecord, Rank
@@ -19,30 +20,36 @@ if TYPE_CHECKING:  # queues keep lines
 
 class Lines:
     """The waiting jobs of one model and class, a line for each key. Adding to a line, taking its head and leaving it do
-    not depend on how many wait; whose turn it is costs a look at each key's head."""
+    not depend on how many wait; whose turn it is costs a look at each key's head. The last turn that a key was served
+    in is remembered: else two keys that always have a job there shared one turn for ever, before a third's next."""
 
-    __slots__ = ("by_key",)
+    __slots__ = ("_served", "by_key")
 
     def __init__(self, records: "Iterable[JobRecord]" = ()) -> None:
         self.by_key: dict[str, OrderedDict[JobId, JobRecord]] = {}
+        self._served: dict[str, int] = {}
         for record in records:
             self.add(record)
 
     def add(self, record: "JobRecord") -> None:
         """Put a job last in its key's line."""
+        self._append(record, self._served.get(record.job.key, -1) + 1)
+
+    def _append(self, record: "JobRecord", turn: int) -> None:
         due = self.due()
         line = self.by_key.setdefault(record.job.key, OrderedDict())
-        record.turn = due.turn if due is not None else 0
+        record.turn = turn if due is None else max(turn, due.turn)
         if line:
             record.turn = max(record.turn, next(reversed(line.values())).turn + 1)
         line[record.job.id] = record
 
     def put_back(self, record: "JobRecord") -> None:
-        """Put a job at its old place: it shares the turn of the one behind it there, and goes before it."""
+        """Put a job at its old place: it shares the turn of the one behind it there, and goes before it. That it was
+        served before came to nothing, and was no turn."""
         line = self.by_key.get(record.job.key)
         behind = [other for other in line.values() if other.rank > record.rank] if line else []
         if line is None or not behind:
-            self.add(record)
+            self._append(record, 0)
             return
         record.turn = behind[0].turn
         line[record.job.id] = record
@@ -50,8 +57,10 @@ class Lines:
             line.move_to_end(other.job.id)
 
     def remove(self, record: "JobRecord") -> None:
-        """Take a job out, wherever it stands."""
+        """Take a job out, wherever it stands: who is served has had its key's turn."""
         line = self.by_key[record.job.key]
+        if record.state is JobState.RUNNING:
+            self._served[record.job.key] = record.turn
         del line[record.job.id]
         if not line:
             del self.by_key[record.job.key]

@@ -65,6 +65,24 @@ def test_S2_a_key_that_comes_later_is_not_behind_the_whole_of_anothers_backlog_n
     assert rest == "dxeyfz"
 
 
+def test_S2_two_keys_that_ask_again_and_again_do_not_keep_a_thirds_second_job_waiting() -> None:
+    """C asks twice, then A and B, who ask again as soon as they are served. There is always a job of one of them when
+    the other's comes, but each has had its turn before C's second."""
+    world = one_slot()
+    running = world.submit("m", BACKGROUND, key="before")
+    waiting = [world.submit("m", BACKGROUND, key=key) for key in "CCAB"]
+    served = ""
+    for _ in range(5):
+        world.finish(running)
+        (running,) = [job for job in waiting if world.granted_at(job) is not None]
+        key = world.scheduler.state.grants[world.grant(running).id].record.job.key
+        served += key
+        waiting.remove(running)
+        if key != "C":
+            waiting.append(world.submit("m", BACKGROUND, key=key))
+    assert served == "CABCA"
+
+
 def test_B13_fifty_jobs_of_one_key_hold_up_another_by_one() -> None:
     """And a client that asks again as soon as it is answered has every second step, not every fiftieth."""
     world = one_slot()
