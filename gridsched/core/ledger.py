@@ -95,6 +95,11 @@ class DeviceBook:
         """L3: whether its readings are not believed yet, because one of ours has just gone."""
         return not self.believed and now < self.last_stop_at + FREEZE_SECONDS
 
+    @property
+    def outdated(self) -> bool:
+        """L3: whether what is believed of others is older than the last reading, which was frozen."""
+        return not self.believed and self.read_at > self.last_stop_at
+
     def untouched_bytes(self) -> int:
         """What instances have reserved and, as far as was read, not yet taken up (L3). Of one that goes this is what it
         may have taken since the last reading: all of a load that is aborted before it was seen."""

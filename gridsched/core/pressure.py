@@ -86,6 +86,8 @@ def relieve(state: State) -> None:
         if book.frozen(state.now):
             state.plan_wake_at = min(state.plan_wake_at, book.last_stop_at + FREEZE_SECONDS)
             continue
+        if book.outdated:
+            continue  # the next reading is believed, and looked at
         idle = [state.instances[each] for each in book.reservations]
         idle = [instance for instance in idle if _may_go(instance)]
         cold = [instance for instance in idle if not instance.hot(state.now)]

@@ -92,6 +92,19 @@ def test_R6a_frozen_readings_are_waited_for_ten_seconds_and_no_longer() -> None:
     assert world.stops("middle") == [stopped_at + 10.0]
 
 
+def test_R6a_at_the_end_of_a_freeze_nothing_goes_for_what_newer_readings_do_not_say() -> None:
+    """The program has gone while readings were frozen: what was believed before is no reason."""
+    world = four(pinned=True)
+    world.read(22.0, HELD)
+    held = {name: size for name, size in HELD.items() if name != "cheap"}
+    world.advance(9.5)
+    world.read(11.0, held)
+    world.advance(1.0)
+    assert gone(world) == ["cheap"]
+    world.read(17.0, held)
+    assert gone(world) == ["cheap", "middle"]
+
+
 def test_R6a_nothing_hot_busy_or_waited_for_goes_and_then_what_cools() -> None:
     """One model is hot, one works, one is waited for: nothing goes, nothing breaks. The busy one goes with its last
     step."""
