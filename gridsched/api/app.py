@@ -22,6 +22,7 @@ from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import send_problem
 from gridsched.api.observe import Observer
 from gridsched.api.problems import Problem
+from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
 from gridsched.runtime.runtime import Runtime
@@ -78,7 +79,7 @@ class Front:
 
 
 class Dispatch:
-    """The outermost ASGI application: `/v1` to the data plane, the rest to Quart.
+    """The outermost ASGI application: the data plane, the rest to Quart.
 
     Quart answers an unknown path before the body is read, which resets the connection under the client's upload; so
     what goes there is read whole first, as on the data plane.
@@ -92,7 +93,7 @@ class Dispatch:
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request. A connection makes no other kind of scope."""
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
-        if scope["path"] == "/v1" or scope["path"].startswith("/v1/"):
+        if in_data_plane(scope["path"]):
             await self._data_plane(scope, receive, send)
             return
         body = await read_body(receive, admin.LONGEST_BODY_BYTES, self._upload_stall_seconds)

@@ -8,27 +8,22 @@ dead-locks or resets the connection, so a body that is too long is read to its e
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from gridsched.api import models
+from gridsched.api.authority import ANYBODY
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.origin import foreign
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
+from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
-from gridsched.core.job import JobKind
 
 log = logging.getLogger(__name__)
 
-POSTS: Final[Mapping[str, JobKind]] = {
-    "/v1/chat/completions": JobKind.CHAT,
-    "/v1/completions": JobKind.COMPLETION,
-    "/v1/embeddings": JobKind.EMBEDDINGS,
-}
 MODELS = "/v1/models"
 LONGEST_REQUEST_ID = 128
 DROPPED_BYTES = 1024 * 1024 * 1024
@@ -44,6 +39,7 @@ class AsgiExchange:
         self.body = body
         self.headers = joined(scope["headers"])
         self.request_id = _request_id(self.headers.get(b"x-request-id", b""))
+        self.caller = ANYBODY
         self.started = False
         self._send = send
 
@@ -63,7 +59,7 @@ class AsgiExchange:
 
 
 class DataPlane:
-    """The ASGI application for everything under `/v1`."""
+    """The ASGI application for everything in the data plane."""
 
     def __init__(self, house: House) -> None:
         self._house = house
@@ -103,10 +99,10 @@ class DataPlane:
             return True
 
     async def _route(self, exchange: Exchange) -> bool:
-        kind = POSTS.get(exchange.path)
-        if kind is not None:
+        route = ROUTES.get(exchange.path)
+        if route is not None:
             if exchange.method == "POST":
-                return await self._inference.serve(exchange, kind)
+                return await self._inference.serve(exchange, route)
             return await _other_method(exchange, ("POST",))
         if exchange.path == MODELS or exchange.path.startswith(MODELS + "/"):
             if exchange.method in {"GET", "HEAD"}:

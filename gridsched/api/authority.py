@@ -6,8 +6,41 @@ changes the server shows a credential. Today that is the local admin token; keys
 
 import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
 from gridsched.api.problems import Problem
+from gridsched.core.job import JobClass
+
+
+class Scope(Enum):
+    """What a caller may do (H6)."""
+
+    INFERENCE = "inference"
+    READ = "read"
+    RESIDENCY = "residency"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what that allows. `key` is the API key's name, "" without keys. `default_class` is for those that
+    name none, `highest_class` the best that may be asked for. `models` are the names that may be asked for, empty for
+    all. `concurrency` bounds the requests that are open at once, `queue_share` the part of a class's queue that may be
+    taken (0 to 1); None for no bound."""
+
+    scopes: frozenset[Scope]
+    key: str = ""
+    default_class: JobClass | None = None
+    highest_class: JobClass | None = None
+    models: tuple[str, ...] = ()
+    concurrency: int | None = None
+    queue_share: float | None = None
+
+
+ANYBODY: Final = Caller(frozenset({Scope.INFERENCE, Scope.READ, Scope.RESIDENCY}))
+"""A caller from this machine where no keys are configured."""
 
 
 class Authority:

@@ -12,7 +12,8 @@ import msgspec
 
 from gridsched.api.members import BadBody, Member, members
 from gridsched.api.problems import Problem, RequestError, invalid
-from gridsched.core.job import JobClass, JobKind, Quality
+from gridsched.api.routes import Route
+from gridsched.core.job import JobClass, Quality
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
 QUALITY_WORDS: Final[Mapping[str, Quality]] = {quality.label: quality for quality in Quality}
@@ -24,13 +25,6 @@ MAX_TTL_SECONDS = 366 * 24 * 3600.0
 """As in the configuration: more than a year is a slip of the keyboard."""
 
 LONGEST_MODEL_NAME = 1024
-
-_REQUIRED: Final[Mapping[JobKind, tuple[str, str]]] = {
-    JobKind.CHAT: ("messages", "["),
-    JobKind.COMPLETION: ("prompt", '"['),
-    JobKind.EMBEDDINGS: ("input", '"['),
-}
-"""What each kind cannot do without, and how its value may begin."""
 
 _READ = frozenset({"model", "stream", "x_class", "gridsched", "service_tier"})
 
@@ -56,7 +50,7 @@ class InferenceRequest:
     `service_tier`; None where the channel is silent. `members` are the spans of the body's top level.
     """
 
-    kind: JobKind
+    route: Route
     model: str
     job_class: JobClass | None
     tier_class: JobClass | None
@@ -70,7 +64,7 @@ class InferenceRequest:
     members: tuple[Member, ...]
 
 
-def decode(kind: JobKind, headers: Mapping[bytes, bytes], body: bytes) -> InferenceRequest:
+def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> InferenceRequest:
     """Understand a request. `headers` have names in lower case. Raises RequestError."""
     if headers.get(b"content-encoding", b"identity").lower() not in {b"", b"identity"}:
         raise RequestError(Problem("unsupported_media_type", "a body that is compressed is not understood"))
@@ -79,14 +73,14 @@ def decode(kind: JobKind, headers: Mapping[bytes, bytes], body: bytes) -> Infere
     except BadBody as error:
         raise invalid(str(error)) from None
     fields = {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
-    _check_required(kind, spans, body)
+    _check_required(route, spans, body)
     wishes = _field(fields, "gridsched", Wishes) or Wishes()
     return InferenceRequest(
-        kind=kind,
+        route=route,
         model=_model(fields),
         job_class=_asked_class(headers, fields, wishes),
         tier_class=_tier_class(fields),
-        stream=kind is not JobKind.EMBEDDINGS and bool(_field(fields, "stream", bool)),
+        stream=route.streams and bool(_field(fields, "stream", bool)),
         max_wait_seconds=_max_wait(headers, wishes),
         warm_only=bool(wishes.warm_only),
         no_evict=bool(wishes.no_evict),
@@ -118,9 +112,11 @@ def _model(fields: Mapping[str, bytes]) -> str:
     return name
 
 
-def _check_required(kind: JobKind, spans: tuple[Member, ...], body: bytes) -> None:
+def _check_required(route: Route, spans: tuple[Member, ...], body: bytes) -> None:
     """What the engine could not do without is refused here, before any load. Raises RequestError."""
-    key, beginnings = _REQUIRED[kind]
+    if route.required is None:
+        return
+    key, beginnings = route.required
     span = next((member for member in spans if member.key == key), None)
     if span is None:
         raise invalid(f"{key} is missing", key)

@@ -7,6 +7,7 @@ message of an answer is the server's to send, after the handler and its watcher 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from gridsched.api.authority import Caller
 from gridsched.api.problems import Header, Problem
 
 
@@ -32,6 +33,10 @@ class Exchange(Protocol):
     @property
     def request_id(self) -> str:
         """The client's `X-Request-Id`, or ours."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks, and what that allows."""
 
     @property
     def started(self) -> bool:

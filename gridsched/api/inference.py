@@ -5,7 +5,7 @@ block of the seat, also by cancellation when the client has gone, closes the job
 runs, and never look into a body beyond what door 1 has read.
 """
 
-from typing import Final
+from collections.abc import Mapping
 
 import trio
 
@@ -15,20 +15,16 @@ from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.media import media_of
 from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.api.reply import PlainReply, Reply
+from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.splice import upstream_body
 from gridsched.api.sse import EventStream
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, OutcomeKind
-from gridsched.ports import Capability, CatalogFamily, CatalogModel
+from gridsched.ports import CatalogFamily, CatalogModel
 
 DEFAULT_MODEL = "default"
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
-_NEEDED: Final = {
-    JobKind.CHAT: Capability.CHAT,
-    JobKind.COMPLETION: Capability.COMPLETION,
-    JobKind.EMBEDDINGS: Capability.EMBEDDING,
-}
 
 
 class Inference:
@@ -37,11 +33,11 @@ class Inference:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    async def serve(self, exchange: Exchange, kind: JobKind) -> bool:
+    async def serve(self, exchange: Exchange, route: Route) -> bool:
         """Answer one request. False: the answer was cut off and its connection must be broken."""
         tally = Tally(trio.current_time())
         try:
-            return await self._serve(exchange, kind, tally)
+            return await self._serve(exchange, route, tally)
         except RequestError as error:
             tally.code = error.problem.status
             await send_problem(exchange, error.problem)
@@ -50,19 +46,22 @@ class Inference:
             seconds = trio.current_time() - tally.began
             self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
 
-    async def _serve(self, exchange: Exchange, kind: JobKind, tally: Tally) -> bool:
-        request = decode(kind, exchange.headers, exchange.body)
+    async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
+        request = decode(route, exchange.headers, exchange.body)
         asked, job_class = await self._resolve(request)
         tally.model, tally.job_class = asked.name, job_class.label
         plan = None
-        if kind is JobKind.EMBEDDINGS:
+        if route.kind is JobKind.EMBEDDINGS:
             plan = embeddings.plan(request, asked.name, self._house.settings.embedding_chunk)
+        edits: dict[str, bytes] = {}  # members that go up with another value than they came with
         job = self._job(request, asked, job_class, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
             seat = Seat(self._house, exchange, ticket, tally)
             if plan is not None:
                 return await embeddings.answer(seat, plan)
-            return await (_stream(seat, request) if request.stream else _converse(seat, _plain(seat), request))
+            if request.stream:
+                return await _stream(seat, request, edits)
+            return await _converse(seat, _plain(seat), request, edits)
 
     async def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel | CatalogFamily, JobClass]:
         """The model or family, and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
@@ -79,10 +78,7 @@ class Inference:
         if isinstance(found, CatalogModel) and await self._is_another(found):
             found = catalog.resolve(found.name) or found
         model = _servable(found)
-        if _NEEDED[request.kind] not in model.capabilities:
-            able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"
-            message = f"{found.name} does not serve {request.kind.value}; it serves {able}"
-            raise invalid(message, "model", "model_not_supported")
+        _check_capability(found, model, request.route)
         given = (request.job_class, suffix_class, request.tier_class, model.default_class)
         return found, next((one for one in given if one is not None), JobClass.INTERACTIVE)
 
@@ -98,7 +94,7 @@ class Inference:
             id=self._house.runtime.desk.new_id(),
             model=asked.name,
             job_class=job_class,
-            kind=request.kind,
+            kind=request.route.kind,
             steps=steps,
             max_wait_seconds=request.max_wait_seconds,
             warm_only=request.warm_only,
@@ -107,6 +103,14 @@ class Inference:
             quality=request.quality,
             media=media_of(request) if isinstance(asked, CatalogFamily) else NO_MEDIA,
         )
+
+
+def _check_capability(found: CatalogModel | CatalogFamily, model: CatalogModel, route: Route) -> None:
+    """Raises RequestError where the model cannot do what is asked, before it is loaded."""
+    if route.needs is not None and route.needs not in model.capabilities:
+        able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"
+        message = f"{found.name} does not serve {route.kind.value}; it serves {able}"
+        raise invalid(message, "model", "model_not_supported")
 
 
 def _servable(found: CatalogModel | CatalogFamily) -> CatalogModel:
@@ -127,7 +131,7 @@ def _plain(seat: Seat) -> Reply:
     return PlainReply(seat.exchange, seat.headers())
 
 
-async def _stream(seat: Seat, request: InferenceRequest) -> bool:
+async def _stream(seat: Seat, request: InferenceRequest, edits: Mapping[str, bytes]) -> bool:
     """Answer as a stream: a second task writes the comment lines, and ends the stream when the server goes away."""
     figures = seat.house.settings
     reply = EventStream(
@@ -145,7 +149,7 @@ async def _stream(seat: Seat, request: InferenceRequest) -> bool:
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(accompany)
-        whole = await _converse(seat, reply, request)
+        whole = await _converse(seat, reply, request, edits)
         nursery.cancel_scope.cancel()
         return whole
     problem = Problem("draining", "the server is shutting down and could not finish this answer")
@@ -153,7 +157,7 @@ async def _stream(seat: Seat, request: InferenceRequest) -> bool:
     return await reply.refuse(problem)
 
 
-async def _converse(seat: Seat, reply: Reply, request: InferenceRequest) -> bool:
+async def _converse(seat: Seat, reply: Reply, request: InferenceRequest, edits: Mapping[str, bytes]) -> bool:
     """Run the job's one step, again if its engine died (P5), its device failed (D13) or a chat took it away (S11)
     before a byte of an answer went out."""
     try:
@@ -163,7 +167,7 @@ async def _converse(seat: Seat, reply: Reply, request: InferenceRequest) -> bool
             if isinstance(grant, Problem):
                 whole = await reply.refuse(grant)
                 break
-            body = upstream_body(request.body, request.members, grant.model)
+            body = upstream_body(request.body, request.members, grant.model, edits)
             outcome = await seat.run(grant, body, reply)
             if outcome.kind in COME_TO_NOTHING and not outcome.answered:
                 seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)

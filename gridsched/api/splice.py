@@ -13,9 +13,9 @@ OURS = frozenset({"x_class", "gridsched"})
 """Members that only this server understands."""
 
 
-def upstream_body(body: bytes, members: tuple[Member, ...], model: str) -> bytes:
-    """The client's body without our own members and with the engine's name of the model."""
-    return splice(body, members, replaced={"model": msgspec.json.encode(model)}, removed=OURS)
+def upstream_body(body: bytes, members: tuple[Member, ...], model: str, edits: Mapping[str, bytes]) -> bytes:
+    """The client's body without our own members, with the engine's name of the model and the values of `edits`."""
+    return splice(body, members, replaced={"model": msgspec.json.encode(model), **edits}, removed=OURS)
 
 
 def splice(body: bytes, members: tuple[Member, ...], *, replaced: Mapping[str, bytes], removed: Iterable[str]) -> bytes:

@@ -34,6 +34,15 @@ class JobKind(Enum):
     CHAT = "chat"
     COMPLETION = "completion"
     EMBEDDINGS = "embeddings"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    COUNT_TOKENS = "count_tokens"
+    RERANK = "rerank"
+    TRANSCRIPTION = "transcription"
+    TOKENIZE = "tokenize"
+    DETOKENIZE = "detokenize"
+    TEMPLATE = "apply_template"
+    INFILL = "infill"
 
 
 class Quality(IntEnum):

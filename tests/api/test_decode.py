@@ -6,6 +6,7 @@ import pytest
 
 from gridsched.api.decode import InferenceRequest, decode
 from gridsched.api.problems import RequestError
+from gridsched.api.routes import ROUTES
 from gridsched.core.job import JobClass, JobKind
 
 HELLO: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -13,7 +14,8 @@ HELLO: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content
 
 def read(body: object, headers: dict[bytes, bytes] | None = None, kind: JobKind = JobKind.CHAT) -> InferenceRequest:
     """Decode a body given as fields or as bytes."""
-    return decode(kind, headers or {}, body if isinstance(body, bytes) else json.dumps(body).encode())
+    route = next(route for route in ROUTES.values() if route.kind is kind)
+    return decode(route, headers or {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 def refusal(

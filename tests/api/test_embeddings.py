@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from gridsched.api.decode import decode
 from gridsched.api.embeddings import MAX_INPUTS, Plan, assemble, plan, read_vectors, refused, split_inputs
 from gridsched.api.problems import RequestError
-from gridsched.core.job import JobKind
+from gridsched.api.routes import ROUTES
 from gridsched.ports import UpstreamFailureKind
 from tests.support.fakes import Script
 from tests.support.front import serving
@@ -21,7 +21,7 @@ MODEL = "sim-embed"
 
 def planned(fields: dict[str, object], chunk: int = 32) -> Plan:
     """The plan of a request."""
-    return plan(decode(JobKind.EMBEDDINGS, {}, json.dumps({"model": "m"} | fields).encode()), "M", chunk)
+    return plan(decode(ROUTES["/v1/embeddings"], {}, json.dumps({"model": "m"} | fields).encode()), "M", chunk)
 
 
 def sizes(count: int) -> list[int]:

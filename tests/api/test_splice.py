@@ -33,7 +33,7 @@ CASES = [
 @pytest.mark.parametrize(("body", "expected"), CASES)
 def test_H2_only_model_and_our_own_members_change(body: bytes, expected: bytes) -> None:
     """Numbers keep their spelling, strings their escapes, the rest its spacing."""
-    assert upstream_body(body, members(body), "M") == expected
+    assert upstream_body(body, members(body), "M", {}) == expected
 
 
 KEYS = st.sampled_from(["model", "x_class", "gridsched", "a", "b", 'q"\\', "é"])
