@@ -162,7 +162,7 @@ async def read_body(receive: ASGIReceiveCallable, longest: int, stall_seconds: f
 def _upload_stalled(seconds: float) -> Problem:
     """408; what is left of the body may still come, so the connection is of no more use."""
     message = f"no byte of the body has come for {seconds:g} s"
-    return Problem("request_timeout", message, headers=((b"connection", b"close"),))
+    return Problem("request_timeout", message)
 
 
 async def _watch(receive: ASGIReceiveCallable, scope: trio.CancelScope) -> None:

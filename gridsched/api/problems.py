@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from gridsched.api.remedies import may_help_again, what_to_do
 from gridsched.core.commands import Rejection
 from gridsched.core.job import Outcome, OutcomeKind
 
@@ -27,6 +28,7 @@ STATUS: Mapping[str, int] = {
     "method_not_allowed": 405,
     "request_timeout": 408,
     "conflict": 409,
+    "length_required": 411,
     "request_too_large": 413,
     "unsupported_media_type": 415,
     "queue_full": 429,
@@ -39,16 +41,17 @@ STATUS: Mapping[str, int] = {
     "model_failed": 503,
     "model_unavailable": 503,
     "draining": 503,
+    "starting": 503,
     "gpu_unavailable": 503,
     "insufficient_vram": 507,
 }
 """The contract's table: the status of each code."""
 
-_PASSING = frozenset({"queue_full", "queue_timeout", "upstream_error", "draining"})
-"""Codes whose cause passes by itself: a client that tries again may succeed."""
-
 _TYPES: Mapping[int, str] = {403: "permission_error", 429: "rate_limit_error"}
 _FIRST_SERVER_ERROR = 500
+_ENDS_THE_CONNECTION = frozenset({"draining", "length_required", "request_timeout"})
+"""The client's next request is for another server, or what follows on the connection may be no request."""
+
 LONGEST_SAID_NAME = 200
 """A client's string is said back to it no longer than this."""
 
@@ -82,7 +85,7 @@ class Problem:
                     "type": self._type(),
                     "param": self.param,
                     "code": self.code,
-                    "gridsched": self.detail,
+                    "gridsched": self._told(),
                 }
             },
             enc_hook=plain,
@@ -93,11 +96,16 @@ class Problem:
         headers = [(b"content-type", b"application/json"), *self.headers]
         if self.retry_after_seconds is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(self.retry_after_seconds))))
-        elif self.status >= _FIRST_SERVER_ERROR and self.code not in _PASSING:
-            headers.append((b"x-should-retry", b"false"))  # SDKs repeat every 5xx unless told not to
-        if self.code == "draining":
+        again = may_help_again(self.code, self.detail, self.retry_after_seconds)
+        headers.append((b"x-should-retry", b"true" if again else b"false"))
+        if self.code in _ENDS_THE_CONNECTION:
             headers.append((b"connection", b"close"))
         return headers
+
+    def _told(self) -> Mapping[str, object]:
+        """The detail, with what to do about an error that is the server's."""
+        do = what_to_do(self.code, self.detail) if self.status >= _FIRST_SERVER_ERROR else None
+        return self.detail if do is None else {**self.detail, "do": do}
 
     def _type(self) -> str:
         known = _TYPES.get(self.status)
