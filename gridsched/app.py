@@ -424,6 +424,9 @@ def figures_of(settings: Settings) -> FrontSettings:
         max_body_bytes=settings.server.max_body_bytes,
         embedding_chunk=settings.scheduler.embedding_chunk,
         stall_seconds=settings.scheduler.stall_limit_seconds,
+        comments=settings.server.stream_comments,
+        comment_seconds=settings.server.comment_interval_seconds,
+        write_stall_seconds=settings.server.write_stall_seconds,
         most_connections=room_for_connections(),
     )
 

@@ -7,12 +7,19 @@ HTTP/1.1 only. hypercorn's own transport is not used because with it
   read meanwhile: its job would run to the end for nobody;
 - what is not HTTP is refused without a word.
 
-Writes are shielded: half a write can be mended by nothing. A client that does not read is ended by the socket's
-`TCP_USER_TIMEOUT` (see `listen`).
+A request that ends in mid-write does not cut that write off, because half a write can be mended by nothing; what ends
+it is the client: gone, or without having read a byte for a while. Whatever ends the reading closes the socket at once,
+and with it a write that is stuck.
 """
 
+import errno
+import fcntl
 import logging
 import select
+import socket
+import struct
+import sys
+import termios
 from contextlib import suppress
 from typing import Final
 
@@ -35,8 +42,12 @@ HANG_UP_POLL_SECONDS = 0.25
 """How often a client whose further request has to wait is looked at; nothing else tells that it has left."""
 
 TURN_AWAY_SECONDS = 1.0
+LONGEST_USER_TIMEOUT_MILLISECONDS = 2**31 - 1
 
 _GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: what the client has not read is dropped with the connection, which is reset."""
+
 _MALFORMED = "the request is not valid HTTP"
 _SAID: Final = {431: "the request's headers are too long", 501: "that transfer encoding is not understood"}
 
@@ -73,6 +84,13 @@ class _Turn:
     def is_set(self) -> bool:
         """Whether it may be read now."""
         return self._event.is_set()
+
+
+def _unread(sock: trio.socket.SocketType) -> int:
+    """How many of the bytes that were written the client's side has not taken yet. Raises OSError."""
+    if sock.fileno() < 0:
+        raise OSError(errno.EBADF, "the connection is closed")
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 async def turn_away(stream: trio.SocketStream) -> None:
@@ -114,11 +132,19 @@ class _Http1(H11Protocol):
 class Connection:
     """Serves `app` on one accepted stream. `run` never raises for what a client does."""
 
-    def __init__(self, app: AppWrapper, config: Config, context: WorkerContext, stream: trio.SocketStream) -> None:
+    def __init__(
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        stream: trio.SocketStream,
+        write_stall_seconds: float,
+    ) -> None:
         self._app = app
         self._config = config
         self._context = context
         self._stream = stream
+        self._write_stall_seconds = write_stall_seconds
         self._sending = trio.Lock()
         self._idle = TrioSingleTask()
         self._reading = True
@@ -133,12 +159,15 @@ class Connection:
             await self._close()
 
     async def _serve(self) -> None:
-        socket = self._stream.socket
+        sock = self._stream.socket
         try:
-            client = parse_socket_addr(socket.family, socket.getpeername())
-            server = parse_socket_addr(socket.family, socket.getsockname())
+            client = parse_socket_addr(sock.family, sock.getpeername())
+            server = parse_socket_addr(sock.family, sock.getsockname())
+            milliseconds = min(round(self._write_stall_seconds * 1000), LONGEST_USER_TIMEOUT_MILLISECONDS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)  # for a host that has vanished
         except OSError:
             return  # gone already
+        self._reader = trio.lowlevel.current_task()
         async with TaskGroup() as self._tasks:
             self._protocol = _Http1(
                 self._app,
@@ -151,7 +180,7 @@ class Connection:
                 server,
                 self._obey,
             )
-            self._protocol.can_read = _Turn(socket)
+            self._protocol.can_read = _Turn(sock)
             await self._idle.restart(self._tasks, self._end_when_idle)
             await self._read()
             await self._idle.stop()
@@ -165,7 +194,9 @@ class Connection:
                 await self._protocol.handle(RawData(data))
         except (trio.BrokenResourceError, trio.ClosedResourceError, _HungUp):
             pass
-        self._reading = False
+        finally:
+            self._reading = False
+            self._stream.socket.close()
         await self._protocol.handle(Closed())
 
     async def _obey(self, event: Event) -> None:
@@ -184,10 +215,23 @@ class Connection:
     async def _send(self, data: bytes) -> None:
         async with self._sending:
             try:
-                with trio.CancelScope(shield=True):
-                    await self._stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._write(data)
+            except (OSError, trio.ClosedResourceError):
                 await self._protocol.handle(Closed())
+
+    async def _write(self, data: bytes) -> None:
+        """Hand everything to the client, however slowly it reads. Raises OSError and ClosedResourceError when it has
+        gone, and for one that has read nothing for `write_stall_seconds`."""
+        sock, rest = self._stream.socket, memoryview(data)
+        shield = trio.lowlevel.current_task() is not self._reader  # the reader is cancelled only with the connection
+        while rest:
+            unread = _unread(sock)
+            deadline = trio.current_time() + self._write_stall_seconds
+            with trio.CancelScope(shield=shield, deadline=deadline) as limit:
+                rest = rest[await sock.send(rest) :]
+            if limit.cancelled_caught and _unread(sock) >= unread:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+                sock.close()
 
     async def _end_when_idle(self) -> None:
         """After the idle time, or at once when the server ends."""
@@ -199,7 +243,7 @@ class Connection:
         """Say that no more comes, then close; reading ends with it."""
         try:
             await self._stream.send_eof()
-        except (trio.BrokenResourceError, trio.BusyResourceError, trio.ClosedResourceError):
-            pass  # gone already, or stuck in a write that the socket's own limit will end
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # gone already
         finally:
             await self._stream.aclose()

@@ -16,6 +16,7 @@ from gridsched.api.routes import Route
 from gridsched.core.job import JobClass, Quality
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
+SWITCH_WORDS: Final[Mapping[str, bool]] = {"on": True, "off": False}
 QUALITY_WORDS: Final[Mapping[str, Quality]] = {quality.label: quality for quality in Quality}
 SERVICE_TIERS: Final[Mapping[str, JobClass]] = {"priority": JobClass.INTERACTIVE, "flex": JobClass.BACKGROUND}
 MAX_WAIT_SECONDS = 30 * 24 * 3600.0
@@ -47,7 +48,8 @@ class InferenceRequest:
     """A request that has been understood as far as scheduling it needs.
 
     `model` is what the client asked for, "" for the default. `job_class` is by header or body, `tier_class` by
-    `service_tier`; None where the channel is silent. `members` are the spans of the body's top level.
+    `service_tier`, `comments` whether a stream may have comment lines; None where the channel is silent. `members` are
+    the spans of the body's top level.
     """
 
     route: Route
@@ -55,6 +57,7 @@ class InferenceRequest:
     job_class: JobClass | None
     tier_class: JobClass | None
     stream: bool
+    comments: bool | None
     max_wait_seconds: float | None
     warm_only: bool
     no_evict: bool
@@ -81,6 +84,7 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
         job_class=_asked_class(headers, fields, wishes),
         tier_class=_tier_class(fields),
         stream=route.streams and bool(_field(fields, "stream", bool)),
+        comments=_comments(headers),
         max_wait_seconds=_max_wait(headers, wishes),
         warm_only=bool(wishes.warm_only),
         no_evict=bool(wishes.no_evict),
@@ -165,6 +169,14 @@ def _ttl(wishes: Wishes) -> float | None:
     if wishes.ttl is not None and not 0 <= wishes.ttl <= MAX_TTL_SECONDS:
         raise invalid(f"gridsched.ttl: must be between 0 and {MAX_TTL_SECONDS:.0f} seconds", "gridsched.ttl")
     return wishes.ttl
+
+
+def _comments(headers: Mapping[bytes, bytes]) -> bool | None:
+    """What the client says of comment lines (H3). Raises RequestError."""
+    word = headers.get(b"x-gridsched-comments", b"").decode("latin-1").strip().lower()
+    if word and word not in SWITCH_WORDS:
+        raise invalid(f"x-gridsched-comments: {word!r} is neither on nor off", "x-gridsched-comments")
+    return SWITCH_WORDS.get(word)
 
 
 def _max_wait(headers: Mapping[bytes, bytes], wishes: Wishes) -> float | None:

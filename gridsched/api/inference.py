@@ -134,10 +134,11 @@ def _plain(seat: Seat) -> Reply:
 async def _stream(seat: Seat, request: InferenceRequest, edits: Mapping[str, bytes]) -> bool:
     """Answer as a stream: a second task writes the comment lines, and ends the stream when the server goes away."""
     figures = seat.house.settings
+    comments = figures.comments if request.comments is None else request.comments
     reply = EventStream(
         seat.exchange,
         seat.headers(),
-        seat.say,
+        seat.say if comments else None,
         hold_seconds=figures.hold_seconds,
         comment_seconds=figures.comment_seconds,
     )

@@ -1,7 +1,7 @@
 """The public listening socket: its options, and a clear word about who holds a port that is taken.
 
-Owns the socket until the server takes it. `TCP_USER_TIMEOUT` is what keeps a client that has stopped reading from
-blocking the server's end: hypercorn's sends are shielded and wait for such a client for ever.
+Owns the socket until the server takes it. Its options are those of every connection: nothing is held back to be sent
+with more, and a client that says nothing is asked whether its machine is still there.
 """
 
 import errno
@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 BACKLOG = 512
-UNREAD_TIMEOUT_MILLISECONDS = 15_000
+KEEPALIVE_IDLE_SECONDS, KEEPALIVE_PAUSE_SECONDS = 30, 10
+"""How long a client is silent before its machine is asked, and between two such questions. Who vanishes without a word
+is known by no other sign while nothing is sent to it. How long no answer is waited for is `connection`'s to say."""
+
 MOST_DESCRIPTORS = 16 * 1024  # plenty for one machine's clients; a hundred MB of connections at the most
 OWN_DESCRIPTORS = 256  # engines' pipes and pidfds, the store, log files; half, where that is less
 FEW_CONNECTIONS = 64
@@ -63,8 +66,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_TIMEOUT_MILLISECONDS)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_PAUSE_SECONDS)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:

@@ -14,8 +14,10 @@ class FrontSettings:
     embedding_chunk: int = 32  # S3
     stall_seconds: float = 600.0  # S9; a plain answer is silent until it is whole, so this bounds a whole generation
     hold_seconds: float = 5.0  # H3
+    comments: bool = True  # H3; for who does not say it with a header
     comment_seconds: float = 5.0  # H3
     graceful_seconds: float = 1.0  # what open answers get after the drain's own limit (P8)
     most_connections: int = 1024  # further clients are told to come back; each may take two descriptors
     upload_stall_seconds: float = 60.0  # a slow upload is fine, one that has stopped is not
+    write_stall_seconds: float = 120.0  # so is a slow reader, as long as it reads
     keep_alive_seconds: float = 75.0  # longer than the pools of common clients, so that they close first

@@ -24,13 +24,14 @@ STREAM_HEADERS: tuple[Header, ...] = (
 
 
 class EventStream:
-    """The client's side of one streamed job; implements `reply.Reply`. `say` words the next comment line."""
+    """The client's side of one streamed job; implements `reply.Reply`. `say` words the next comment line; None: there
+    are none."""
 
     def __init__(
         self,
         exchange: Exchange,
         headers: Sequence[Header],
-        say: Callable[..., str],
+        say: Callable[..., str] | None,
         *,
         hold_seconds: float,
         comment_seconds: float,
@@ -100,23 +101,26 @@ class EventStream:
 
         Returns when `stop` is set.
         """
-        due = trio.current_time() + self._hold_seconds
+        began = trio.current_time()
+        held_until, due = began + self._hold_seconds, began + min(self._hold_seconds, self._comment_seconds)
         while True:
             with trio.move_on_at(due):
                 await stop.wait()
                 return
             async with self._sending:
-                due = await self._comment()
+                due = await self._comment(held_until)
 
-    async def _comment(self) -> float:
+    async def _comment(self, held_until: float) -> float:
         """Write a comment if one is due, and return when the next may be."""
         now = trio.current_time()
         if self._exchange.started:
             if now < self._flowed_at + self._comment_seconds:
                 return self._flowed_at + self._comment_seconds
+        elif now < held_until:
+            return min(held_until, now + self._comment_seconds)
         elif not self._theirs or self._has_events():
             await self._commit()
-        if self._exchange.started and self._events and self._tail.endswith(EVENT_ENDS):
+        if self._say and self._exchange.started and self._events and self._tail.endswith(EVENT_ENDS):
             await self._send(b": %s\n\n" % self._say(answering=self.begun_at is not None).encode())
         return trio.current_time() + self._comment_seconds
 

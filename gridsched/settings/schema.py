@@ -98,6 +98,17 @@ class ServerSettings(Section):
     host: Annotated[str, TEXT] = _setting("127.0.0.1", "Address to listen on.")
     port: Annotated[int, whole(0, 65535)] = _setting(1234, "Port to listen on; 0 takes a free one.")
     max_body_bytes: Annotated[int, SIZE] = _setting("64MiB", "Longest request body; longer ones get 413.")
+    stream_comments: Annotated[bool, one_of(_SWITCH)] = _setting(
+        "on",
+        "Whether a stream in which nothing flows says in comment lines what it waits for; `X-Gridsched-Comments: on` or"
+        " `off` says it for one request (H3).",
+    )
+    comment_interval_seconds: Annotated[float, duration(0.1)] = _setting(
+        "5s", "How long nothing flows in a stream before a comment line does, and between two of them (H3)."
+    )
+    write_stall_seconds: Annotated[float, duration(1.0)] = _setting(
+        "2m", "A client that reads nothing of its answer for this long is taken to have left (S8)."
+    )
 
 
 class InteractiveQueue(Section):

@@ -1,10 +1,11 @@
 """A client that leaves is noticed in every phase, over a real socket: its job ends, the engine's connection closes."""
 
+import itertools
 import json
 import socket
 import struct
+from collections import Counter
 
-import h11
 import pytest
 import trio
 import trio.testing
@@ -17,6 +18,8 @@ from tests.support.front import Client, House, serving
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 STREAM = HELLO | {"stream": True}
+MODELS = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ONE = b'data: {"n":1}\n\n'
 NOTICED_SECONDS = 1.0
 
 
@@ -33,85 +36,165 @@ async def gone(house: House) -> None:
         await house.runtime.desk.wait_idle()
 
 
+LONG_SECONDS = 1000.0
+STAGES = {
+    "loading": Script(head_seconds=LONG_SECONDS),
+    "before the head": Script(head_seconds=LONG_SECONDS),
+    "before the first byte": Script([LONG_SECONDS], headers=EVENTS),
+    "in mid-answer": Script([ONE, LONG_SECONDS], headers=EVENTS),
+}
+WAYS = ("closed", "reset", "half closed")
+CONNECTIONS = ("fresh", "kept alive", "more sent behind")
+LEAVINGS = list(itertools.product(WAYS, CONNECTIONS))
+
+
+async def leave(client: Client, way: str) -> None:
+    """FIN, RST, or the end of what it says while it would still listen."""
+    if way == "half closed":
+        await client.stream.send_eof()
+        return
+    if way == "reset":
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await client.stream.aclose()
+
+
+async def ask_on(house: House, connection: str, body: object) -> Client:
+    """A chat on its way, on such a connection."""
+    client = await house.connect()
+    if connection == "kept alive":
+        assert (await client.ask("GET", "/v1/models")).status == 200
+    await client.send("POST", CHAT, json.dumps(body).encode())
+    if connection == "more sent behind":
+        await client.stream.send_all(MODELS)
+    return client
+
+
+def counted(page: str) -> Counter[str]:
+    """How many requests for answers have ended with which code."""
+    found: Counter[str] = Counter()
+    for line in page.splitlines():
+        if line.startswith("gridsched_requests_total{") and CHAT in line:
+            labels, _, count = line.rpartition(" ")
+            found[labels.partition('code="')[2][:3]] += int(float(count))
+    return found
+
+
+@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("body", [HELLO, STREAM], ids=["plain", "stream"])
-async def test_S8_a_client_that_leaves_while_its_model_loads(autojump_clock: MockClock, body: object) -> None:
-    """Its job leaves the queue; nothing is sent to the engine; 499 is counted and nothing else."""
+async def test_S8_a_client_that_leaves_in_whatever_way(autojump_clock: MockClock, stage: str, body: object) -> None:
+    """Closed, reset or half closed, on a connection that was used before or has more to say: each time its job is over
+    and the engine's connection closed within a second, 499 is counted, and the next is answered."""
     async with serving(autojump_clock) as house:
-        client = await send(house, body)
-        await house.until_logged("load")
-        await client.stream.aclose()
-        await gone(house)
-        assert house.upstream.asked == []
-        page = (await house.ask("GET", "/metrics")).body.decode()
-        assert 'code="499"' in page
-        assert 'code="200"' not in page
+        if stage != "loading":
+            await house.ask("POST", CHAT, HELLO)
+        asked_before = len(house.upstream.asked)
+        for number, (way, connection) in enumerate(LEAVINGS, start=1):
+            house.upstream.scripts.extend([STAGES[stage]] * (stage != "loading"))
+            client = await ask_on(house, connection, body)
+            await house.until_logged(*(("load", number) if stage == "loading" else ("dispatch", number + 1)))
+            if stage == "in mid-answer":
+                assert (await client.head()).status == 200
+            await trio.testing.wait_all_tasks_blocked()
+            left_at = trio.current_time()
+            await leave(client, way)
+            await gone(house)
+            assert trio.current_time() - left_at < NOTICED_SECONDS, (way, connection)
+            await client.stream.aclose()
+            if stage == "loading":
+                await house.until_logged("released", number)
+            else:
+                closed_at = house.upstream.asked[-1].closed_at
+                assert closed_at is not None, (way, connection)
+                assert closed_at - left_at < NOTICED_SECONDS, (way, connection)
+            assert len(house.logged("cancel")) == number
+        assert len(house.upstream.asked) == asked_before + (0 if stage == "loading" else len(LEAVINGS))
+        assert (await house.ask("POST", CHAT, HELLO)).status == 200
+        codes = counted((await house.ask("GET", "/metrics")).body.decode())
+        assert codes == {"499": len(LEAVINGS), "200": 1 if stage == "loading" else 2}
 
 
-async def test_S8_a_client_that_leaves_the_queue(autojump_clock: MockClock) -> None:
-    """Behind four others, whose answers are none the worse."""
+async def test_S8_A7_clients_that_leave_the_queue(autojump_clock: MockClock) -> None:
+    """In whatever way, behind four others, whose answers are none the worse; the engine never hears of them."""
     answers = []
 
     async def ask(house: House) -> None:
-        answers.append(await house.ask("POST", CHAT, STREAM))
+        answers.append(await house.ask("POST", CHAT, HELLO))
 
     async with serving(autojump_clock) as house, trio.open_nursery() as nursery:
-        house.upstream.scripts.extend([Script([30.0, b"data: 1\n\n"], headers=EVENTS)] * 4)
+        house.upstream.scripts.extend([Script([b"answer"], head_seconds=30.0)] * 4)
         for _ in range(4):
             nursery.start_soon(ask, house)
         await house.until_logged("dispatch", 4)
-        client = await send(house, STREAM)
-        await house.until_logged("enqueue", 5)
-        await client.stream.aclose()
-        await house.until_logged("cancel")
+        for number, (way, connection) in enumerate(LEAVINGS, start=1):
+            async with await ask_on(house, connection, STREAM) as client:
+                await house.until_logged("enqueue", 4 + number)
+                left_at = trio.current_time()
+                await leave(client, way)
+                await house.until_logged("cancel", number)
+                assert trio.current_time() - left_at < NOTICED_SECONDS, (way, connection)
+            assert house.runtime.jobs().waiting == ()
         assert len(house.upstream.asked) == 4
-        assert house.runtime.jobs().waiting == ()
-    assert [answer.complete for answer in answers] == [True] * 4
+    assert [answer.body for answer in answers] == [b"answer"] * 4
 
 
-PHASES = {
-    "before the head": Script(head_seconds=30.0),
-    "before the first byte": Script([30.0], headers=EVENTS),
-    "in mid-stream": Script([b"data: 1\n\n", 30.0], headers=EVENTS),
-}
+FLOOD = Script([ONE * 4096] * 100_000, headers=EVENTS)
+"""Gigabytes."""
 
 
-@pytest.mark.parametrize("script", PHASES.values(), ids=PHASES.keys())
-@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-async def test_S8_a_client_that_leaves_a_running_step(autojump_clock: MockClock, script: Script, reset: bool) -> None:
-    """The engine's connection closes, and the slot is free once the engine says so."""
+@pytest.mark.parametrize("body", [HELLO, STREAM], ids=["plain", "stream"])
+async def test_S8_a_client_that_reads_nothing_has_left_when_its_time_is_over(
+    autojump_clock: MockClock, body: object
+) -> None:
+    """What nobody reads is not read from the engine; two minutes later its connection is cut and its slot free."""
     async with serving(autojump_clock) as house:
-        await house.ask("POST", CHAT, HELLO)
-        house.upstream.scripts.append(script)
-        client = await send(house, STREAM)
-        await house.until_logged("dispatch", 2)
-        if script.parts[:1] == [b"data: 1\n\n"]:
-            assert (await client.head()).status == 200
-            assert isinstance(await client.event(), h11.Data)
-        await trio.testing.wait_all_tasks_blocked()
-        left_at = trio.current_time()
-        if reset:
-            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await client.stream.aclose()
-        await gone(house)
-        (_, asked) = house.upstream.asked
-        assert asked.closed_at is not None
-        assert asked.closed_at - left_at < NOTICED_SECONDS
-        assert (await house.ask("POST", CHAT, HELLO)).status == 200
-
-
-async def test_S8_a_client_that_leaves_a_plain_generation(autojump_clock: MockClock) -> None:
-    """The first answer byte would come at its end only; the engine works for nobody no longer than a moment."""
-    async with serving(autojump_clock) as house:
-        house.upstream.scripts.append(Script(head_seconds=100.0))
-        client = await send(house, HELLO)
+        house.upstream.scripts.append(FLOOD)
+        client = await send(house, body)
         await house.until_logged("dispatch")
-        await trio.testing.wait_all_tasks_blocked()
-        left_at = trio.current_time()
-        await client.stream.aclose()
-        await gone(house)
+        began_at = trio.current_time()
+        await house.runtime.desk.wait_idle()
+        assert 120.0 <= trio.current_time() - began_at < 121.0
         (asked,) = house.upstream.asked
-        assert asked.closed_at is not None
-        assert asked.closed_at - left_at < NOTICED_SECONDS
+        assert asked.closed_at == trio.current_time()
+        assert not (await client.rest(await client.head())).complete
+        await client.stream.aclose()
+        assert (await house.ask("POST", CHAT, HELLO)).status == 200
+        assert counted((await house.ask("GET", "/metrics")).body.decode()) == {"499": 1, "200": 1}
+
+
+@pytest.mark.slow
+async def test_a_client_that_reads_slowly_gets_it_all(autojump_clock: MockClock) -> None:
+    """Some of it each minute, for longer than the longest that a client may read nothing."""
+    parts = [b"#" * 65536] * 300
+    async with serving(autojump_clock) as house:
+        house.upstream.scripts.append(Script(parts, headers=EVENTS))
+        client = await send(house, STREAM)
+        received = bytearray()
+        while b"\r\n0\r\n\r\n" not in received[-20:]:
+            await trio.sleep(60.0)
+            for _ in range(16):
+                received += await client.stream.receive_some(65536)
+        await client.stream.aclose()
+        assert received.count(b"#") == 300 * 65536
+        assert trio.current_time() > 1000.0
+        assert counted((await house.ask("GET", "/metrics")).body.decode()) == {"200": 1}
+
+
+@pytest.mark.parametrize("way", ["half closed", "still there"])
+async def test_P8_a_client_that_reads_nothing_holds_up_nobody(autojump_clock: MockClock, way: str) -> None:
+    """Neither the end of its own job, when it says that it has left, nor the server's."""
+    async with serving(autojump_clock) as house:
+        house.upstream.scripts.append(FLOOD)
+        client = await send(house, STREAM)
+        await house.until_logged("dispatch")
+        await trio.sleep(10.0)
+        if way == "half closed":
+            await leave(client, way)
+            await gone(house)
+        told_at = trio.current_time()
+        house.runtime.end()
+        await house.ended.wait()
+        assert trio.current_time() - told_at < (5.0 if way == "half closed" else 35.0)
+        await client.stream.aclose()
 
 
 async def test_a_client_that_leaves_in_its_upload_is_no_job(autojump_clock: MockClock) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gridsched.app import figures_of
 from gridsched.core.job import JobClass, Quality
 from gridsched.core.policy import Eviction, Policy, QueueLimits
 from gridsched.ports import Capability, ModelEntry
@@ -47,6 +48,9 @@ CASES = {
     "server.host": Case("::1", lambda s: s.server.host, "::1"),
     "server.port": Case("0", lambda s: s.server.port, 0),
     "server.max_body": Case("1.5MiB", lambda s: s.server.max_body_bytes, 3 * 2**19),
+    "server.stream_comments": Case("off", lambda s: figures_of(s).comments, False),
+    "server.comment_interval": Case("15s", lambda s: figures_of(s).comment_seconds, 15.0),
+    "server.write_stall": Case("30s", lambda s: figures_of(s).write_stall_seconds, 30.0),
     "scheduler.interactive_cooldown": Case("300ms", lambda s: s.policy().interactive_cooldown_seconds, 0.3),
     "scheduler.background_max_starvation": Case("0s", lambda s: s.policy().background_max_starvation_seconds, 0.0),
     "scheduler.background_share": Case("0.25", lambda s: s.policy().background_share, 0.25),
