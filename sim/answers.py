@@ -9,9 +9,11 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+CHAT = "chat"
+LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")
 DIMENSIONS = 384
 CREATED = 1_700_000_000  # no wall clock here
 DEFAULT_TOKENS = 42  # a chat answer of about a second on the large simulated model
@@ -45,11 +47,16 @@ class BadBody(Exception):
         self.body = json.dumps({"error": error}).encode()
 
 
+def refusal(message: str) -> BadBody:
+    """What is wrong with a request in itself."""
+    return BadBody(400, "invalid_request_error", message)
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A chat or completion that was understood. `words` are the tokens of its answer."""
+    """A request that writes and was understood. `shape` is how its answer is told; `words` are the tokens of it."""
 
-    chat: bool
+    shape: str
     stream: bool
     include_usage: bool
     model: str
@@ -70,18 +77,25 @@ class Embedding:
 
 def parse_generation(body: bytes, *, chat: bool, ctx_tokens: int) -> Generation:
     """Understand a chat or completion body. Raises BadBody as the engine would answer it."""
-    fields = _object(body)
-    prompt = _messages_text(fields) if chat else _prompt_text(fields)
+    fields = json_object(body)
+    prompt = messages_text(fields) if chat else _prompt_text(fields)
+    return generation_of(fields, prompt, CHAT if chat else "completion", ctx_tokens)
+
+
+def generation_of(
+    fields: Mapping[str, object], prompt: str, shape: str, ctx_tokens: int, limits: Sequence[str] = LIMITS
+) -> Generation:
+    """What a request that writes asks for; `limits` are the names of the most tokens it wants. Raises BadBody."""
     prompt_tokens = max(1, len(prompt.split()))
     if prompt_tokens >= ctx_tokens:
         message = f"request ({prompt_tokens} tokens) exceeds the available context size ({ctx_tokens} tokens)"
         more = {"n_prompt_tokens": prompt_tokens, "n_ctx": ctx_tokens}
         raise BadBody(400, "exceed_context_size_error", message, **more)
-    limit = _limit(fields)
+    limit = _limit(fields, limits)
     length = min(limit if limit is not None else DEFAULT_TOKENS, ctx_tokens - prompt_tokens)
     options = fields.get("stream_options")
     return Generation(
-        chat=chat,
+        shape=shape,
         stream=fields.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         model=str(fields.get("model", "")),
@@ -93,14 +107,12 @@ def parse_generation(body: bytes, *, chat: bool, ctx_tokens: int) -> Generation:
 
 def parse_embedding(body: bytes, ctx_tokens: int) -> Embedding:
     """Understand an embeddings body: a text, a list of texts, token numbers, or lists of them. Raises BadBody."""
-    fields = _object(body)
+    fields = json_object(body)
     if "input" not in fields:
-        raise BadBody(400, "invalid_request_error", '"input" must be provided')
+        raise refusal('"input" must be provided')
     encoding = fields.get("encoding_format", "float")
     if encoding not in ("float", "base64"):
-        raise BadBody(
-            400, "invalid_request_error", 'The format to return the embeddings in. Can be "float" or "base64"'
-        )
+        raise refusal('The format to return the embeddings in. Can be "float" or "base64"')
     texts, counts = zip(*(_input(one) for one in _inputs(fields["input"])), strict=True)
     for count in counts:
         if count > ctx_tokens:
@@ -112,25 +124,25 @@ def parse_embedding(body: bytes, ctx_tokens: int) -> Embedding:
 def generation_json(request: Generation, number: int) -> bytes:
     """The whole answer of a request that does not stream."""
     text = "".join(request.words)
-    if request.chat:
+    if request.shape == CHAT:
         choice: dict[str, object] = {"message": {"role": "assistant", "content": text}}
     else:
         choice = {"text": text, "logprobs": None}
     choice |= {"index": 0, "finish_reason": request.finish}
-    answer = _head(request, number, "chat.completion" if request.chat else "text_completion")
-    return json.dumps(answer | {"choices": [choice], "usage": _usage(request)}).encode()
+    answer = _head(request, number, "chat.completion" if request.shape == CHAT else "text_completion")
+    return json.dumps(answer | {"choices": [choice], "usage": usage(request)}).encode()
 
 
 def stream_frames(request: Generation, number: int) -> Iterator[bytes]:
     """The frames of a stream, one for each token, with the role before them and usage and [DONE] after them."""
-    head = _head(request, number, "chat.completion.chunk" if request.chat else "text_completion")
-    if request.chat:
+    head = _head(request, number, "chat.completion.chunk" if request.shape == CHAT else "text_completion")
+    if request.shape == CHAT:
         yield _frame(head, {"delta": {"role": "assistant", "content": None}}, None)
     for word in request.words:
-        yield _frame(head, {"delta": {"content": word}} if request.chat else {"text": word}, None)
-    yield _frame(head, {"delta": {}} if request.chat else {"text": ""}, request.finish)
+        yield _frame(head, {"delta": {"content": word}} if request.shape == CHAT else {"text": word}, None)
+    yield _frame(head, {"delta": {}} if request.shape == CHAT else {"text": ""}, request.finish)
     if request.include_usage:
-        yield _sse(head | {"choices": [], "usage": _usage(request)})
+        yield frame(head | {"choices": [], "usage": usage(request)})
     yield b"data: [DONE]\n\n"
 
 
@@ -158,37 +170,37 @@ def _encoded(values: tuple[float, ...], *, as_base64: bool) -> list[float] | str
     return base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode()
 
 
-def _object(body: bytes) -> Mapping[str, object]:
+def json_object(body: bytes) -> Mapping[str, object]:
     """The body as a JSON object. Raises BadBody."""
     try:
         fields = json.loads(body)
     except ValueError as error:
-        raise BadBody(400, "invalid_request_error", f"parse error: {error}") from error
+        raise refusal(f"parse error: {error}") from error
     if not isinstance(fields, dict):
-        raise BadBody(400, "invalid_request_error", "the body must be a JSON object")
+        raise refusal("the body must be a JSON object")
     return fields
 
 
-def _messages_text(fields: Mapping[str, object]) -> str:
+def messages_text(fields: Mapping[str, object]) -> str:
     """The text of all messages. Raises BadBody."""
     messages = fields.get("messages")
     if messages is None:
-        raise BadBody(400, "invalid_request_error", "'messages' is required")
+        raise refusal("'messages' is required")
     if not isinstance(messages, list) or not messages:
-        raise BadBody(400, "invalid_request_error", "'messages' must be an array that is not empty")
+        raise refusal("'messages' must be an array that is not empty")
     return " ".join(_content_text(message) for message in messages)
 
 
 def _content_text(message: object) -> str:
     """The text of one message, whose content is a string or a list of parts. Raises BadBody."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise BadBody(400, "invalid_request_error", "each message must be an object with a 'role'")
+        raise refusal("each message must be an object with a 'role'")
     content = message.get("content")
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     if content is None or isinstance(content, str):
         return content or ""
-    raise BadBody(400, "invalid_request_error", "'content' must be a string or an array")
+    raise refusal("'content' must be a string or an array")
 
 
 def _prompt_text(fields: Mapping[str, object]) -> str:
@@ -198,17 +210,17 @@ def _prompt_text(fields: Mapping[str, object]) -> str:
         return prompt
     if isinstance(prompt, list) and prompt:
         return " ".join(str(one) for one in prompt)
-    raise BadBody(400, "invalid_request_error", '"prompt" must be a string or an array that is not empty')
+    raise refusal('"prompt" must be a string or an array that is not empty')
 
 
-def _limit(fields: Mapping[str, object]) -> int | None:
+def _limit(fields: Mapping[str, object], names: Sequence[str]) -> int | None:
     """The most tokens the client wants, by any of the names the engine knows; None for no limit. Raises BadBody."""
-    for name in ("max_completion_tokens", "max_tokens", "n_predict"):
+    for name in names:
         value = fields.get(name)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int):
-            raise BadBody(400, "invalid_request_error", f"'{name}' must be a whole number")
+            raise refusal(f"'{name}' must be a whole number")
         return value if value >= 0 else None
     return None
 
@@ -219,7 +231,7 @@ def _inputs(value: object) -> list[object]:
         return [value]
     if isinstance(value, list) and value:
         return [value] if all(type(one) is int for one in value) else value
-    raise BadBody(400, "invalid_request_error", '"input" must be a string or an array that is not empty')
+    raise refusal('"input" must be a string or an array that is not empty')
 
 
 def _input(value: object) -> tuple[bytes, int]:
@@ -228,7 +240,7 @@ def _input(value: object) -> tuple[bytes, int]:
         return value.encode("utf-8", "replace"), max(1, len(value.split()))
     if isinstance(value, list) and value and all(type(one) is int for one in value):
         return json.dumps(value).encode(), len(value)
-    raise BadBody(400, "invalid_request_error", "each input must be text or token numbers, and not empty")
+    raise refusal("each input must be text or token numbers, and not empty")
 
 
 def _words(prompt: str, length: int) -> tuple[str, ...]:
@@ -239,11 +251,11 @@ def _words(prompt: str, length: int) -> tuple[str, ...]:
 
 def _head(request: Generation, number: int, kind: str) -> dict[str, object]:
     """What every answer and frame of a request begins with."""
-    identifier = f"{'chatcmpl' if request.chat else 'cmpl'}-sim{number}"
+    identifier = f"{'chatcmpl' if request.shape == CHAT else 'cmpl'}-sim{number}"
     return {"id": identifier, "object": kind, "created": CREATED, "model": request.model}
 
 
-def _usage(request: Generation) -> dict[str, int]:
+def usage(request: Generation) -> dict[str, int]:
     """The count of tokens."""
     written = len(request.words)
     total = request.prompt_tokens + written
@@ -252,9 +264,9 @@ def _usage(request: Generation) -> dict[str, int]:
 
 def _frame(head: dict[str, object], choice: dict[str, object], finish: str | None) -> bytes:
     """One frame with one choice."""
-    return _sse(head | {"choices": [{"index": 0, **choice, "finish_reason": finish}]})
+    return frame(head | {"choices": [{"index": 0, **choice, "finish_reason": finish}]})
 
 
-def _sse(fields: dict[str, object]) -> bytes:
+def frame(fields: Mapping[str, object]) -> bytes:
     """One server-sent event."""
     return b"data: " + json.dumps(fields).encode() + b"\n\n"

@@ -16,7 +16,6 @@ import trio
 from gridsched.core.events import Failure, FailureCause, InstanceExited, InstanceReady
 from gridsched.core.ids import InstanceId, ModelName
 from gridsched.ports import (
-    Capability,
     EngineAnswer,
     EngineInfo,
     Launch,
@@ -25,18 +24,19 @@ from gridsched.ports import (
     UpstreamFailureKind,
     Vet,
 )
+from sim import protocols
 from sim.answers import (
+    CHAT,
     BadBody,
     Embedding,
     Generation,
     embedding_json,
     generation_json,
-    parse_embedding,
-    parse_generation,
     stream_frames,
 )
 from sim.gpu import CardFull, SimulatedCards
 from sim.models import load_seconds_of
+from sim.protocols import ENDPOINTS, Scores
 
 FIRST_PID = 900_000
 LOG_LINES = 20
@@ -323,21 +323,24 @@ class SimulatedEngine:
             if leaving.early:
                 process.settling.append(trio.current_time() + (math.inf if process.faults.hang else SETTLE_SECONDS))
 
-    async def _start(self, process: _Process, asked: Generation | Embedding) -> "_Answer":
+    async def _start(self, process: _Process, asked: Generation | Embedding | Scores) -> "_Answer":
         """Let the time pass until the head of the answer comes: the prompt for a stream, the whole work otherwise."""
         self._answers += 1
-        if isinstance(asked, Embedding):
-            await process.pass_time(
-                self._stretch(process) * (STEP_FLOOR_SECONDS + asked.tokens / EMBED_TOKENS_PER_SECOND)
-            )
-            return _Answer(process, 200, iter(((0.0, embedding_json(asked)),)))
+        if not isinstance(asked, Generation):
+            seconds = STEP_FLOOR_SECONDS + asked.tokens / EMBED_TOKENS_PER_SECOND
+            await process.pass_time(self._stretch(process) * seconds)
+            body = embedding_json(asked) if isinstance(asked, Embedding) else asked.body
+            return _Answer(process, 200, iter(((0.0, body),)))
+        plain = asked.shape in (CHAT, "completion")
         await process.pass_time(self._stretch(process) * (asked.prompt_tokens / PREFILL_TOKENS_PER_SECOND))
         if asked.stream:
-            frames = ((self._token_seconds(process), frame) for frame in stream_frames(asked, self._answers))
+            told = (stream_frames if plain else protocols.frames)(asked, self._answers)
+            frames = ((self._token_seconds(process), frame) for frame in told)
             return _Answer(process, 200, frames, b"text/event-stream")
         for _ in asked.words:
             await process.pass_time(self._token_seconds(process))
-        return _Answer(process, 200, iter(((0.0, generation_json(asked, self._answers)),)))
+        body = (generation_json if plain else protocols.whole)(asked, self._answers)
+        return _Answer(process, 200, iter(((0.0, body),)))
 
     def _token_seconds(self, process: _Process) -> float:
         """How long one token of one stream takes at this moment."""
@@ -388,19 +391,16 @@ class _Answer:
         return data
 
 
-def _understand(process: _Process, method: str, path: str, body: bytes) -> Generation | Embedding | bytes:
+def _understand(process: _Process, method: str, path: str, body: bytes) -> Generation | Embedding | Scores | bytes:
     """What a request asks for; bytes are an answer that needs no slot. Raises BadBody."""
-    embeds = Capability.EMBEDDING in process.launch.capabilities
-    match method, path:
-        case "GET", "/health":
-            return b'{"status":"ok"}'
-        case "POST", "/v1/chat/completions" | "/v1/completions" if not embeds:
-            return parse_generation(body, chat="chat" in path, ctx_tokens=process.ctx_per_slot)
-        case "POST", "/v1/embeddings" if embeds:
-            return parse_embedding(body, process.ctx_per_slot)
-        case "POST", "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings":
-            raise BadBody(501, "not_supported_error", f"this server does not support {path}")
-    raise BadBody(404, "not_found_error", "File Not Found")
+    if (method, path) == ("GET", "/health"):
+        return b'{"status":"ok"}'
+    if method != "POST" or path not in ENDPOINTS:
+        raise BadBody(404, "not_found_error", "File Not Found")
+    endpoint = ENDPOINTS[path]
+    if endpoint.needs is not None and endpoint.needs not in process.launch.capabilities:
+        raise BadBody(501, "not_supported_error", f"this server does not support {path}")
+    return endpoint.understand(body, process.ctx_per_slot)
 
 
 def _failure(process: _Process, cause: FailureCause, message: str) -> Failure:

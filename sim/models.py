@@ -1,7 +1,7 @@
-"""A simulated catalog behind `ports.Catalog`: four models that need no file, so `serve --sim` starts with nothing.
+"""A simulated catalog behind `ports.Catalog`: five models that need no file, so `serve --sim` starts with nothing.
 
 Owns their sizes, ladders and names. Sizes follow the mixed-load scenario: a chat model of 8.3 GiB beside two smaller
-ones and an embedder, 15.5 GiB together. It never looks at a file or a device.
+ones, an embedder and a reranker, 15.8 GiB together. It never looks at a file or a device.
 """
 
 import difflib
@@ -34,7 +34,9 @@ COMPUTE_SHARE, OVERHEAD_SHARE = 0.03, 0.02  # of the whole: buffers, and what li
 ARCHITECTURE = "simulated"
 _CHAT = frozenset({Capability.CHAT, Capability.COMPLETION})
 _SEEING = _CHAT | {Capability.VISION}
+_HEARING = _CHAT | {Capability.AUDIO}
 _EMBEDDING = frozenset({Capability.EMBEDDING})
+_RANKING = frozenset({Capability.RERANK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,9 @@ def _gib(amount: float) -> int:
 MODELS = (
     SimModel("sim-chat-12b", _gib(8.3), _gib(1.2), 16384, 2, aliases=("gpt-4o",)),
     SimModel("sim-chat-4b", _gib(4.0), _gib(0.6), 16384, 4, _SEEING, ("gpt-4o-mini",)),
-    SimModel("sim-chat-2b", _gib(2.8), _gib(0.4), 16384, 4),
+    SimModel("sim-chat-2b", _gib(2.8), _gib(0.4), 16384, 4, _HEARING, ("whisper-1",)),
     SimModel("sim-embed", _gib(0.4), _gib(0.02), 8192, 4, _EMBEDDING, ("text-embedding-3-small",)),
+    SimModel("sim-rerank", _gib(0.3), _gib(0.02), 8192, 4, _RANKING),
 )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gridsched.api.members import BadBody, Member, members
 from gridsched.api.problems import Problem, RequestError, invalid
-from gridsched.api.routes import Route
+from gridsched.api.routes import Route, Shape
 from gridsched.core.job import JobClass, Quality
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
@@ -27,6 +27,7 @@ MAX_TTL_SECONDS = 366 * 24 * 3600.0
 
 LONGEST_MODEL_NAME = 1024
 
+_KINDS: Final[Mapping[str, str]] = {'"': "a string", "[": "an array", '"[': "a string or an array"}
 _READ = frozenset({"model", "stream", "x_class", "gridsched", "service_tier"})
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
     except BadBody as error:
         raise invalid(str(error)) from None
     fields = {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
-    _check_required(route, spans, body)
+    _check_shapes(route, spans, body)
     wishes = _field(fields, "gridsched", Wishes) or Wishes()
     return InferenceRequest(
         route=route,
@@ -116,16 +117,23 @@ def _model(fields: Mapping[str, bytes]) -> str:
     return name
 
 
-def _check_required(route: Route, spans: tuple[Member, ...], body: bytes) -> None:
+def _check_shapes(route: Route, spans: tuple[Member, ...], body: bytes) -> None:
     """What the engine could not do without is refused here, before any load. Raises RequestError."""
-    if route.required is None:
-        return
-    key, beginnings = route.required
-    span = next((member for member in spans if member.key == key), None)
-    if span is None:
-        raise invalid(f"{key} is missing", key)
-    if chr(body[span.value_start]) not in beginnings:
-        raise invalid(f"{key} must be {'an array' if beginnings == '[' else 'a string or an array'}", key)
+    given = {member.key: member for member in spans if not body.startswith(b"null", member.value_start)}
+    for shape in route.shapes:
+        found = next((given[name] for name in shape.names if name in given), None)
+        if found is not None:
+            _check_shape(shape, found, body)
+        elif shape.needed:
+            raise invalid(f"{' or '.join(shape.names)} is missing", shape.names[0])
+
+
+def _check_shape(shape: Shape, found: Member, body: bytes) -> None:
+    key = found.key
+    if chr(body[found.value_start]) not in shape.beginnings:
+        raise invalid(f"{key} must be {_KINDS[shape.beginnings]}", key)
+    if shape.filled and not body[found.value_start + 1 : found.end - 1].strip():
+        raise invalid(f"{key} is empty", key)
 
 
 def _asked_class(headers: Mapping[bytes, bytes], fields: Mapping[str, bytes], wishes: Wishes) -> JobClass | None:

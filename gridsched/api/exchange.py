@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gridsched.api.authority import Caller
+from gridsched.api.dialects import whole
 from gridsched.api.problems import Header, Problem
+from gridsched.api.routes import dialect_of
 
 
 class Exchange(Protocol):
@@ -65,4 +67,5 @@ async def send_whole(exchange: Exchange, status: int, headers: Sequence[Header],
 
 async def send_problem(exchange: Exchange, problem: Problem, headers: Sequence[Header] = ()) -> None:
     """An error before any byte of an answer (H1)."""
-    await send_whole(exchange, problem.status, [*headers, *problem.head()], problem.body())
+    body = whole(dialect_of(exchange.path), problem.body())
+    await send_whole(exchange, problem.status, [*headers, *problem.head()], body)

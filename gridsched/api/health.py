@@ -25,6 +25,7 @@ DEEP_SECONDS = 30.0
 
 _PROBES: Mapping[Capability, tuple[JobKind, str, bytes]] = {
     Capability.EMBEDDING: (JobKind.EMBEDDINGS, "/v1/embeddings", b'{"input":"a"}'),
+    Capability.RERANK: (JobKind.RERANK, "/v1/rerank", b'{"query":"a","documents":["a"]}'),
     Capability.COMPLETION: (JobKind.COMPLETION, "/v1/completions", b'{"prompt":"a","max_tokens":1}'),
     Capability.CHAT: (
         JobKind.CHAT,

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 import trio
 
 from gridsched.api import embeddings
+from gridsched.api.abilities import check, meant
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.media import media_of
-from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
+from gridsched.api.problems import Problem, RequestError, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.splice import upstream_body
 from gridsched.api.sse import EventStream
-from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, OutcomeKind
+from gridsched.core.job import Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel
 
 DEFAULT_MODEL = "default"
@@ -48,13 +49,14 @@ class Inference:
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
         request = decode(route, exchange.headers, exchange.body)
-        asked, job_class = await self._resolve(request)
+        media = media_of(request)
+        asked, job_class = await self._resolve(request, media)
         tally.model, tally.job_class = asked.name, job_class.label
         plan = None
         if route.kind is JobKind.EMBEDDINGS:
             plan = embeddings.plan(request, asked.name, self._house.settings.embedding_chunk)
         edits: dict[str, bytes] = {}  # members that go up with another value than they came with
-        job = self._job(request, asked, job_class, steps=len(plan.chunks) if plan else 1)
+        job = self._job(request, asked, job_class, media, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
             seat = Seat(self._house, exchange, ticket, tally)
             if plan is not None:
@@ -63,22 +65,25 @@ class Inference:
                 return await _stream(seat, request, edits)
             return await _converse(seat, _plain(seat), request, edits)
 
-    async def _resolve(self, request: InferenceRequest) -> tuple[CatalogModel | CatalogFamily, JobClass]:
+    async def _resolve(
+        self, request: InferenceRequest, media: frozenset[Medium]
+    ) -> tuple[CatalogModel | CatalogFamily, JobClass]:
         """The model or family, and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
         asked = request.model or DEFAULT_MODEL
         catalog = self._house.runtime.parts.catalog
         suffix_class = None
-        found = catalog.resolve(asked)
+        found = meant(catalog, asked, request.route)
         if found is None and "@" in asked:  # an exact name wins over a suffix
             name, _, word = asked.rpartition("@")
             suffix_class = CLASS_WORDS.get(word.lower())
-            found = catalog.resolve(name.strip() or DEFAULT_MODEL) if suffix_class is not None else None
+            name = name.strip() or DEFAULT_MODEL
+            found = meant(catalog, name, request.route) if suffix_class is not None else None
         if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
         if isinstance(found, CatalogModel) and await self._is_another(found):
             found = catalog.resolve(found.name) or found
         model = _servable(found)
-        _check_capability(found, model, request.route)
+        check(catalog, found, request.route, media)
         given = (request.job_class, suffix_class, request.tier_class, model.default_class)
         return found, next((one for one in given if one is not None), JobClass.INTERACTIVE)
 
@@ -88,7 +93,12 @@ class Inference:
         return await (runtime.look_again if model.spec is None else runtime.look_at_failed)(model.name)
 
     def _job(
-        self, request: InferenceRequest, asked: CatalogModel | CatalogFamily, job_class: JobClass, steps: int
+        self,
+        request: InferenceRequest,
+        asked: CatalogModel | CatalogFamily,
+        job_class: JobClass,
+        media: frozenset[Medium],
+        steps: int,
     ) -> Job:
         return Job(
             id=self._house.runtime.desk.new_id(),
@@ -101,16 +111,8 @@ class Inference:
             no_evict=request.no_evict,
             ttl_seconds=request.ttl_seconds,
             quality=request.quality,
-            media=media_of(request) if isinstance(asked, CatalogFamily) else NO_MEDIA,
+            media=media,
         )
-
-
-def _check_capability(found: CatalogModel | CatalogFamily, model: CatalogModel, route: Route) -> None:
-    """Raises RequestError where the model cannot do what is asked, before it is loaded."""
-    if route.needs is not None and route.needs not in model.capabilities:
-        able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"
-        message = f"{found.name} does not serve {route.kind.value}; it serves {able}"
-        raise invalid(message, "model", "model_not_supported")
 
 
 def _servable(found: CatalogModel | CatalogFamily) -> CatalogModel:
@@ -141,6 +143,7 @@ async def _stream(seat: Seat, request: InferenceRequest, edits: Mapping[str, byt
         seat.say if comments else None,
         hold_seconds=figures.hold_seconds,
         comment_seconds=figures.comment_seconds,
+        dialect=request.route.dialect,
     )
     async with trio.open_nursery() as nursery:
 

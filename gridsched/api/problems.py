@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from gridsched.api.elsewhere import instead
 from gridsched.api.remedies import may_help_again, what_to_do
 from gridsched.core.commands import Rejection
 from gridsched.core.job import Outcome, OutcomeKind
@@ -125,14 +126,20 @@ class RequestError(Exception):
         self.problem = problem
 
 
-def invalid(message: str, param: str | None = None, code: str = "invalid_request") -> RequestError:
+def invalid(
+    message: str, param: str | None = None, code: str = "invalid_request", detail: Mapping[str, object] | None = None
+) -> RequestError:
     """A request that is wrong in itself."""
-    return RequestError(Problem(code, message, param))
+    return RequestError(Problem(code, message, param, detail=detail or {}))
 
 
 def not_found(path: str) -> Problem:
-    """H5: there is no such route."""
-    return Problem("not_found", f"there is nothing at {path}")
+    """H5: there is no such route. One of another server's own protocol is told what to use."""
+    other = instead(path)
+    if other is None:
+        return Problem("not_found", f"there is nothing at {path}")
+    whose, use = other
+    return Problem("not_found", f"{path} is of {whose}, which is not spoken here: use {use}.", detail={"use": use})
 
 
 def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import trio
 
+from gridsched.api.dialects import Dialect, event
 from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.problems import Header, Problem
 
@@ -35,6 +36,7 @@ class EventStream:
         *,
         hold_seconds: float,
         comment_seconds: float,
+        dialect: Dialect = Dialect.OPENAI,
     ) -> None:
         self.begun_at: float | None = None
         self.status = 0
@@ -44,6 +46,7 @@ class EventStream:
         self._say = say
         self._hold_seconds = hold_seconds
         self._comment_seconds = comment_seconds
+        self._dialect = dialect
         self._sending = trio.Lock()
         self._tail = b"\n\n"  # the last bytes sent: a stream that has not begun is between events
         self._flowed_at = trio.current_time()
@@ -150,7 +153,7 @@ class EventStream:
     async def _frame(self, error_json: bytes) -> None:
         """One event with an error. An event that was cut off is ended first."""
         cut = b"" if self._tail.endswith(EVENT_ENDS) else b"\n\n"
-        await self._send(cut + b"data: " + error_json + b"\n\n")
+        await self._send(cut + event(self._dialect, error_json))
 
 
 _STREAM_NAMES = frozenset(name for name, _ in STREAM_HEADERS) | {b"content-length"}

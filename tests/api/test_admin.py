@@ -27,7 +27,7 @@ async def test_H4_health_tells_alive_from_able(autojump_clock: MockClock) -> Non
         assert cold["boot"] == {"phase": "ready", "ready": True, "error": None}
         assert cold["engine"] == {"ok": True, "version": "simulated", "backend": "simulated", "problem": ""}
         assert [device["name"] for device in cold["devices"]] == ["sim0"]  # type: ignore[attr-defined]  # JSON
-        assert cold["models_indexed"] == 4
+        assert cold["models_indexed"] == 5
         async with trio.open_nursery() as nursery:
             nursery.start_soon(house.ask, "POST", CHAT, HELLO | {"max_tokens": 200})
             await house.until_logged("load")

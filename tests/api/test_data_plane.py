@@ -141,6 +141,7 @@ async def test_the_models_are_listed_in_a_stable_order(autojump_clock: MockClock
             "sim-chat-4b",
             "sim-chat-2b",
             "sim-embed",
+            "sim-rerank",
             "sim-chat",
         ]
         assert {model["object"] for model in models} == {"model"}

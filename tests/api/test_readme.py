@@ -17,7 +17,7 @@ README = Path(gridsched.api.__file__).with_name("README.md").read_text(encoding=
 async def test_every_documented_route_is_there(autojump_clock: MockClock) -> None:
     """Asked with a method it does not take, each says that it exists."""
     rows = [line.split("|")[1] for line in README.splitlines() if line.startswith(("| `GET", "| `POST"))]
-    routes = {path for row in rows for path in re.findall(r"(/[\w./{}]+)", row)}
+    routes = {path for row in rows for path in re.findall(r"(/[\w./{}-]+)", row)}
     assert set(ROUTES) | {MODELS, "/health", "/metrics", "/api/status", "/api/events"} <= routes
     async with serving(autojump_clock) as house:
         for route in sorted(routes):

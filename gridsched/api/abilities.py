@@ -1,0 +1,67 @@
+"""What a request needs a model to be able to do, and who can (G9). Pure.
+
+All of it is known from the files' headers: what a model cannot do is refused before anything is loaded, and the refusal
+names those that can. Owns also which model a word for the default one means where that one cannot do what is asked.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gridsched.api.problems import RequestError, invalid
+from gridsched.api.routes import Route
+from gridsched.core.job import Medium
+from gridsched.library.names import DEFAULT_WORDS
+from gridsched.ports import MEDIA, Capability, Catalog, CatalogFamily, CatalogModel
+
+MOST_NAMED: Final = 5
+_WORDS: Final = {Medium.IMAGE: "pictures or files", Medium.AUDIO: "audio"}
+
+
+def meant(catalog: Catalog, asked: str, route: Route) -> CatalogModel | CatalogFamily | None:
+    """The model or family of that name. A word for the default model means the first that can do what the route asks,
+    where the default one is there and cannot: nobody who names no model means a chat model by an embeddings request."""
+    found = catalog.resolve(asked)
+    if not _is_for_default(asked, found):
+        return found
+    best = found.best if isinstance(found, CatalogFamily) else found
+    if best is not None and (best.spec is None or _does(best, route.needs)):
+        return found
+    return next(_able(catalog, route.needs), found)
+
+
+def check(catalog: Catalog, found: CatalogModel | CatalogFamily, route: Route, media: frozenset[Medium]) -> None:
+    """Raises RequestError where a model cannot do what is asked, or does not take what comes with it; of a family its
+    best says what can be asked for, and which variants take what is the scheduler's affair (R10)."""
+    model = found.best if isinstance(found, CatalogFamily) else found
+    if model is None:
+        return
+    if not _does(model, route.needs):
+        able = ", ".join(sorted(capability.value for capability in model.capabilities)) or "nothing"
+        raise _refusal(catalog, f"{found.name} does not serve {route.kind.value}; it serves {able}", route.needs)
+    for capability, medium in MEDIA.items():
+        if medium in media and found is model and capability not in model.capabilities:
+            raise _refusal(catalog, f"{found.name} takes no {_WORDS[medium]}", route.needs, capability)
+
+
+def _is_for_default(asked: str, found: CatalogModel | CatalogFamily | None) -> bool:
+    word = asked.strip().casefold()
+    if word not in DEFAULT_WORDS:
+        return False
+    aliases = found.aliases if isinstance(found, CatalogModel) else ()
+    return found is None or word not in {name.casefold() for name in (found.name, *aliases)}
+
+
+def _does(model: CatalogModel, needs: Capability | None) -> bool:
+    return needs is None or needs in model.capabilities
+
+
+def _able(catalog: Catalog, *needs: Capability | None) -> Iterator[CatalogModel]:
+    """Those that can be served and do all of it, in the catalog's order."""
+    return (model for model in catalog.models() if model.spec is not None and all(_does(model, one) for one in needs))
+
+
+def _refusal(catalog: Catalog, message: str, *needs: Capability | None) -> RequestError:
+    names = [str(model.name) for model in _able(catalog, *needs)]
+    more = ", …" if len(names) > MOST_NAMED else ""
+    able = f"{', '.join(names[:MOST_NAMED])}{more} can" if names else "no model here can"
+    return invalid(f"{message}. {able}", "model", "model_not_supported", {"able": names[:MOST_NAMED]})
