@@ -421,6 +421,7 @@ def figures_of(settings: Settings) -> FrontSettings:
     """The figures of the front."""
     return FrontSettings(
         host=settings.server.host,
+        cors_origins=frozenset(settings.server.cors_origins),
         max_body_bytes=settings.server.max_body_bytes,
         embedding_chunk=settings.scheduler.embedding_chunk,
         stall_seconds=settings.scheduler.stall_limit_seconds,

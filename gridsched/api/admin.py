@@ -21,7 +21,6 @@ from gridsched.api.exchange import joined
 from gridsched.api.health import deep, health
 from gridsched.api.inventory import inventory, one_model
 from gridsched.api.jobs import jobs, one_job
-from gridsched.api.origin import foreign
 from gridsched.api.plans import Planner
 from gridsched.api.problems import (
     LONGEST_SAID_NAME,
@@ -79,7 +78,7 @@ def build(house: House) -> QuartTrio:
     app.config["RESPONSE_TIMEOUT"] = None  # the default cuts every stream after 60 s without a word
     app.url_map.merge_slashes = False  # a redirect would turn a POST into a GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
-    _add_errors(app, house)
+    _add_errors(app)
     _add_routes(app, house)
     _add_model_routes(app, house)
     _add_admin_routes(app, house)
@@ -175,12 +174,7 @@ def _headers() -> dict[bytes, bytes]:
     return joined(cast("HTTPScope", request.scope)["headers"])
 
 
-def _add_errors(app: QuartTrio, house: House) -> None:
-    @app.before_request
-    async def refuse_foreign() -> Response | None:
-        problem = foreign(_headers(), house.settings.host)
-        return _problem(problem) if problem is not None else None
-
+def _add_errors(app: QuartTrio) -> None:
     @app.errorhandler(RequestError)
     async def refuse(error: RequestError) -> Response:
         return _problem(error.problem)

@@ -12,16 +12,24 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
+from hypercorn.typing import (
+    ASGIReceiveCallable,
+    ASGIReceiveEvent,
+    ASGISendCallable,
+    ASGISendEvent,
+    HTTPScope,
+    Scope,
+)
 from quart_trio import QuartTrio
 
 from gridsched.api import admin
 from gridsched.api.asgi import AsgiExchange, DataPlane, read_body
 from gridsched.api.authority import Authority
 from gridsched.api.connection import Connection, turn_away
-from gridsched.api.exchange import send_problem
+from gridsched.api.exchange import joined, send_problem
 from gridsched.api.observe import Observer
-from gridsched.api.problems import Problem
+from gridsched.api.origin import Origins
+from gridsched.api.problems import Header, Problem
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
@@ -47,7 +55,7 @@ class Front:
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
         house = House(runtime, self._settings, self._observer, self._authority, stop)
-        app = ASGIWrapper(Dispatch(DataPlane(house), admin.build(house), self._settings.upload_stall_seconds))
+        app = ASGIWrapper(Dispatch(DataPlane(house), admin.build(house), self._settings))
         config, context = self._config(), WorkerContext(None)
 
         async def serve_one(stream: trio.SocketStream) -> None:
@@ -79,30 +87,66 @@ class Front:
 
 
 class Dispatch:
-    """The outermost ASGI application: the data plane, the rest to Quart.
+    """The outermost ASGI application: who may ask at all (H6), then the data plane, the rest to Quart.
 
     Quart answers an unknown path before the body is read, which resets the connection under the client's upload; so
     what goes there is read whole first, as on the data plane.
     """
 
-    def __init__(self, data_plane: DataPlane, rest: QuartTrio, upload_stall_seconds: float) -> None:
+    def __init__(self, data_plane: DataPlane, rest: QuartTrio, settings: FrontSettings) -> None:
         self._data_plane = data_plane
         self._rest = rest
-        self._upload_stall_seconds = upload_stall_seconds
+        self._settings = settings
+        self._origins = Origins(settings.host, settings.cors_origins)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request. A connection makes no other kind of scope."""
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
-        if in_data_plane(scope["path"]):
-            await self._data_plane(scope, receive, send)
-            return
-        body = await read_body(receive, admin.LONGEST_BODY_BYTES, self._upload_stall_seconds)
+        headers = joined(scope["headers"])
+        answer = _adding(self._origins.headers(headers), send)
+        if (problem := self._origins.refuse(headers)) is not None:
+            await self._say(scope, receive, answer, problem)
+        elif (preflight := self._origins.preflight(scope["method"], headers)) is not None:
+            await send({"type": "http.response.start", "status": 204, "headers": preflight})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif in_data_plane(scope["path"]):
+            await self._data_plane(scope, receive, answer)
+        else:
+            await self._to_the_rest(scope, receive, answer)
+
+    async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        body = await read_body(receive, admin.LONGEST_BODY_BYTES, self._settings.upload_stall_seconds)
         if isinstance(body, Problem):
-            exchange = AsgiExchange(scope, send, b"")
-            await send_problem(exchange, body)
-            await exchange.finish()
+            await _send_whole(scope, send, body)
         elif body is not None:
             await self._rest(scope, _replay(body, receive), send)
+
+    async def _say(
+        self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem
+    ) -> None:
+        """Refuse a request, whose body is read to its end first."""
+        body = await read_body(receive, self._settings.max_body_bytes, self._settings.upload_stall_seconds)
+        if body is not None:
+            await _send_whole(scope, send, problem)
+
+
+async def _send_whole(scope: HTTPScope, send: ASGISendCallable, problem: Problem) -> None:
+    exchange = AsgiExchange(scope, send, b"")
+    await send_problem(exchange, problem)
+    await exchange.finish()
+
+
+def _adding(headers: tuple[Header, ...], send: ASGISendCallable) -> ASGISendCallable:
+    """The way out, with these in every head."""
+    if not headers:
+        return send
+
+    async def send_with_them(message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *headers]
+        await send(message)
+
+    return send_with_them
 
 
 def _replay(body: bytes, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:

@@ -17,7 +17,6 @@ from gridsched.api import models
 from gridsched.api.authority import ANYBODY
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
-from gridsched.api.origin import foreign
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
 from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
@@ -87,9 +86,6 @@ class DataPlane:
     async def _answer(self, exchange: Exchange) -> bool:
         """Route one request; a bug of ours is a 500 and one traceback in the log."""
         try:
-            if (problem := foreign(exchange.headers, self._house.settings.host)) is not None:
-                await send_problem(exchange, problem)
-                return True
             return await self._route(exchange)
         except Exception:
             log.exception("a request to %s failed", exchange.path)

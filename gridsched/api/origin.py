@@ -1,30 +1,100 @@
-"""Who a browser request comes from (H6, its simple form). Pure.
+"""Who a browser request comes from (H6), and what a page of another origin may read (CORS). Pure.
 
 Being on loopback is not being this machine: a page from elsewhere can make a browser send requests here. So a request
-for a foreign host (a rebound name), or with another origin (port included, `null` too), gets nothing. Programs that
-are no browsers send no `Origin` and the host they dialled.
+for a foreign host (a rebound name), or with another origin (port included, `null` too), gets nothing, unless the
+configuration names that origin. Programs that are no browsers send no `Origin` and the host they dialled.
+
+Owns the answer to a preflight and every `Access-Control-*` header. There is no "any origin": each page that a person
+opens could then use the models, and nothing in such a request tells it from one that is wanted.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from gridsched.api.problems import Problem
+from gridsched.api.problems import LONGEST_SAID_NAME, Header, Problem
+
+METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+"""What a preflight is told: which of them a route takes, the request itself is told in a form that a page can read."""
+
+EXPOSED = b", ".join(
+    (
+        b"x-request-id",
+        b"x-gridsched-job-id",
+        b"x-gridsched-class",
+        b"x-gridsched-class-capped",
+        b"x-gridsched-model",
+        b"x-gridsched-queue-ms",
+        b"retry-after",
+        b"x-should-retry",
+    )
+)
+PREFLIGHT_SECONDS = 600
+_ASKED_BY_A_PREFLIGHT = b"origin, access-control-request-headers, access-control-request-private-network"
+_NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z, \t]{0,4096}")
 
 
-def foreign(headers: Mapping[bytes, bytes], listening_host: str) -> Problem | None:
-    """The refusal, or None for a request that may pass. A server that others can reach has names we cannot know."""
-    host = headers.get(b"host", b"").decode("latin-1").strip().lower()
-    name = _hostname(f"//{host}")
-    if host and _is_loopback(listening_host.lower()) and not (_is_loopback(name) or name == listening_host.lower()):
-        return Problem("cross_origin", f"this server does not answer for the host {host!r}")
-    origin = headers.get(b"origin")
-    if origin is None:
-        return None
-    said = origin.decode("latin-1").strip().lower()
-    if not host or said not in {f"http://{host}", f"https://{host}"}:
-        return Problem("cross_origin", f"requests from the origin {said!r} are not taken")
-    return None
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """What a server on `host` takes: its own pages, and those of the origins in `listed`, as browsers write them."""
+
+    host: str
+    listed: frozenset[str] = frozenset()
+
+    def refuse(self, headers: Mapping[bytes, bytes]) -> Problem | None:
+        """The refusal, or None for a request that may pass. A server that others can reach has names we cannot know."""
+        host = _said(headers, b"host")
+        own = self.host.lower()
+        name = _hostname(f"//{host}")
+        if host and _is_loopback(own) and not (_is_loopback(name) or name == own):
+            return Problem("cross_origin", f"this server does not answer for the host {host[:LONGEST_SAID_NAME]!r}")
+        if b"origin" not in headers:
+            return None
+        origin = _said(headers, b"origin")
+        if origin in self.listed or (host and origin in {f"http://{host}", f"https://{host}"}):
+            return None
+        message = f"requests from the origin {origin[:LONGEST_SAID_NAME]!r} are not taken"
+        return Problem("cross_origin", f"{message}; server.cors_origins lists those that are")
+
+    def headers(self, headers: Mapping[bytes, bytes]) -> tuple[Header, ...]:
+        """What an answer to this request says to browsers."""
+        if not self.listed and b"origin" not in headers:
+            return ()
+        if _said(headers, b"origin") not in self.listed:
+            return ((b"vary", b"origin"),)
+        return (
+            (b"access-control-allow-origin", headers[b"origin"].strip()),
+            (b"access-control-expose-headers", EXPOSED),
+            (b"vary", b"origin"),
+        )
+
+    def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> tuple[Header, ...] | None:
+        """The headers of the answer to a browser that asks before it sends, None for any other request.
+
+        Any header may be sent: none of them changes anything here for whom the origin is not enough.
+        """
+        if method != "OPTIONS" or b"access-control-request-method" not in headers:
+            return None
+        if _said(headers, b"origin") not in self.listed:
+            return None
+        answer = [
+            (b"access-control-allow-origin", headers[b"origin"].strip()),
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
+            (b"vary", _ASKED_BY_A_PREFLIGHT),
+        ]
+        names = headers.get(b"access-control-request-headers", b"").strip()
+        if names and _NAMES.fullmatch(names):
+            answer.append((b"access-control-allow-headers", names))
+        if headers.get(b"access-control-request-private-network", b"").strip() == b"true":
+            answer.append((b"access-control-allow-private-network", b"true"))
+        return tuple(answer)
+
+
+def _said(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1").strip().lower()
 
 
 def _is_loopback(name: str) -> bool:

@@ -10,6 +10,7 @@ class FrontSettings:
     """Seconds and bytes. `host` is what the server listens on: on loopback, other hosts' names are foreign (H6)."""
 
     host: str = "127.0.0.1"
+    cors_origins: frozenset[str] = frozenset()  # pages from elsewhere that may use the server
     max_body_bytes: int = 64 * MIB
     embedding_chunk: int = 32  # S3
     stall_seconds: float = 600.0  # S9; a plain answer is silent until it is whole, so this bounds a whole generation

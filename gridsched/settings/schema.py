@@ -31,6 +31,7 @@ from gridsched.settings.values import (
     FLAGS,
     NAME,
     NEVER_SECONDS,
+    ORIGIN,
     PATH,
     SHARE,
     SIZE,
@@ -98,6 +99,11 @@ class ServerSettings(Section):
     host: Annotated[str, TEXT] = _setting("127.0.0.1", "Address to listen on.")
     port: Annotated[int, whole(0, 65535)] = _setting(1234, "Port to listen on; 0 takes a free one.")
     max_body_bytes: Annotated[int, SIZE] = _setting("64MiB", "Longest request body; longer ones get 413.")
+    cors_origins: Annotated[tuple[Annotated[str, ORIGIN], ...], BeforeValidator(_list)] = _setting(
+        (),
+        "Origins whose pages may use this server from a browser, as in `http://localhost:3000`: each whole, with its"
+        " port; there is no `*`.",
+    )
     stream_comments: Annotated[bool, one_of(_SWITCH)] = _setting(
         "on",
         "Whether a stream in which nothing flows says in comment lines what it waits for; `X-Gridsched-Comments: on` or"

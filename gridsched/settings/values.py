@@ -155,6 +155,27 @@ NAME = Reads("name", lambda value, _: _name(value), {"type": "string", "maxLengt
 WRITTEN_TEXT = Reads("text", lambda value, _: _text(value), {"type": ["string", "number", "boolean"]})
 
 
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(\[[0-9a-f:.]+\]|[^\s/?#@:*\[\]]+)(?::([0-9]{1,5}))?")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+def _origin(value: object) -> str:
+    """An origin as browsers write it: in lower case, without a port that its scheme implies. Raises ValueError."""
+    text = _text(value).lower()
+    if text in {"*", "null"}:
+        raise ValueError(f"{text} would let any page use this server; name each origin, as in http://localhost:3000")
+    found = _ORIGIN.fullmatch(text.removesuffix("/"))
+    if found is None:
+        raise ValueError(f"expected an origin, as in http://localhost:3000 (scheme, host, port), {shown(value)}")
+    scheme, host, port = found.groups()
+    if port is None or port == _DEFAULT_PORTS.get(scheme):
+        return f"{scheme}://{host}"
+    return f"{scheme}://{host}:{int(port)}"
+
+
+ORIGIN = Reads("origin", lambda value, _: _origin(value), {"type": "string", "pattern": "^[^*/]+://[^*/]+/?$"})
+
+
 def one_of(meanings: Mapping[str, object]) -> Reads:
     """One of some words, and what each stands for."""
     words = " or ".join(meanings)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridsched.api.origin import foreign
+from gridsched.api.origin import Origins
 
 OWN = {b"host": b"localhost:1234"}
 
@@ -42,12 +42,12 @@ REFUSE = [
 @pytest.mark.parametrize(("listening", "headers"), PASS)
 def test_H6_this_machine_and_its_own_pages_pass(listening: str, headers: dict[bytes, bytes]) -> None:
     """Programs send no origin, pages of ours send ours."""
-    assert foreign(headers, listening) is None
+    assert Origins(listening).refuse(headers) is None
 
 
 @pytest.mark.parametrize(("listening", "headers"), REFUSE)
 def test_H6_a_foreign_host_or_origin_is_refused(listening: str, headers: dict[bytes, bytes]) -> None:
     """The port is part of an origin; a rebound name is no name of ours."""
-    problem = foreign(headers, listening)
+    problem = Origins(listening).refuse(headers)
     assert problem is not None
     assert (problem.status, problem.code) == (403, "cross_origin")

@@ -267,3 +267,46 @@ def test_an_environment_is_names_and_text() -> None:
     assert "1A cannot be the name of an environment variable" in fault("models: {m: {path: a, env: {1A: x}}}")
     assert "expected text, got a mapping" in fault("models: {m: {path: a, env: {A: {}}}}")
     assert "expected a mapping of names to text, got a list" in fault("models: {m: {path: a, env: [A]}}")
+
+
+ORIGINS = [
+    ("http://localhost:3000", "http://localhost:3000"),
+    ("HTTPS://Chat.Example/", "https://chat.example"),
+    ("http://chat.example:80", "http://chat.example"),
+    ("https://chat.example:443", "https://chat.example"),
+    ("https://chat.example:80", "https://chat.example:80"),
+    ("'http://[::1]:3000'", "http://[::1]:3000"),
+    ("app://obsidian.md", "app://obsidian.md"),
+    ("chrome-extension://abcdef", "chrome-extension://abcdef"),
+]
+
+
+@pytest.mark.parametrize(("written", "origin"), ORIGINS)
+def test_an_origin_is_kept_as_browsers_write_it(written: str, origin: str) -> None:
+    """In lower case, and without the port that its scheme implies."""
+    assert read(f"server: {{cors_origins: [{written}]}}").server.cors_origins == (origin,)
+
+
+WRONG_ORIGINS = [
+    "localhost:3000",
+    "http://",
+    "http://a b",
+    "http://*.example",
+    "http://a/b",
+    "http://a?b",
+    "http://u@a",
+    "http://a:x",
+    "5",
+]
+
+
+@pytest.mark.parametrize("written", WRONG_ORIGINS)
+def test_anything_else_is_no_origin(written: str) -> None:
+    """No path, no pattern, no name alone."""
+    assert "expected an origin, as in http://localhost:3000" in fault(f"server: {{cors_origins: ['{written}']}}")
+
+
+@pytest.mark.parametrize("written", ["'*'", "'null'"])
+def test_an_origin_that_any_page_may_have_is_refused(written: str) -> None:
+    """With the reason."""
+    assert "would let any page use this server" in fault(f"server: {{cors_origins: [{written}]}}")
