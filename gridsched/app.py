@@ -429,6 +429,10 @@ def figures_of(settings: Settings) -> FrontSettings:
         comment_seconds=settings.server.comment_interval_seconds,
         write_stall_seconds=settings.server.write_stall_seconds,
         most_connections=room_for_connections(),
+        fetches_images=settings.server.image_urls,
+        image_max_bytes=settings.server.image_max_bytes,
+        image_seconds=settings.server.image_timeout_seconds,
+        image_hosts=frozenset(settings.server.image_hosts),
     )
 
 

@@ -27,6 +27,7 @@ from gridsched.api.asgi import AsgiExchange, DataPlane, read_body
 from gridsched.api.authority import Authority
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import joined, send_problem
+from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
 from gridsched.api.problems import Header, Problem
@@ -45,16 +46,22 @@ class Front:
     """Serves clients on `listener`, which it takes over, until it is told to stop. One object serves once."""
 
     def __init__(
-        self, listener: socket.socket, settings: FrontSettings, observer: Observer, authority: Authority
+        self,
+        listener: socket.socket,
+        settings: FrontSettings,
+        observer: Observer,
+        authority: Authority,
+        resolve: Resolver = look_up,
     ) -> None:
         self._listener = listener
         self._settings = settings
         self._observer = observer
         self._authority = authority
+        self._resolve = resolve
 
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
-        house = House(runtime, self._settings, self._observer, self._authority, stop)
+        house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
         app = ASGIWrapper(Dispatch(DataPlane(house), admin.build(house), self._settings))
         config, context = self._config(), WorkerContext(None)
 

@@ -13,6 +13,7 @@ from gridsched.api import embeddings
 from gridsched.api.abilities import check, meant
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
+from gridsched.api.images import Images, links_of
 from gridsched.api.media import media_of
 from gridsched.api.problems import Problem, RequestError, unknown_model
 from gridsched.api.reply import PlainReply, Reply
@@ -33,6 +34,7 @@ class Inference:
 
     def __init__(self, house: House) -> None:
         self._house = house
+        self._images = Images(house.settings, house.resolve)
 
     async def serve(self, exchange: Exchange, route: Route) -> bool:
         """Answer one request. False: the answer was cut off and its connection must be broken."""
@@ -53,9 +55,11 @@ class Inference:
         asked, job_class = await self._resolve(request, media)
         tally.model, tally.job_class = asked.name, job_class.label
         plan = None
+        edits: dict[str, bytes] = {}  # members that go up with another value than they came with
         if route.kind is JobKind.EMBEDDINGS:
             plan = embeddings.plan(request, asked.name, self._house.settings.embedding_chunk)
-        edits: dict[str, bytes] = {}  # members that go up with another value than they came with
+        elif links := links_of(request):
+            edits.update(await self._images.put_in(request, links))
         job = self._job(request, asked, job_class, media, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
             seat = Seat(self._house, exchange, ticket, tally)

@@ -1,8 +1,8 @@
 """Where the members of a JSON object lie in its bytes. Pure.
 
 Owns the check that a body is JSON that every parser reads alike (no NaN, no number out of range, no lone surrogate, no
-byte that is not UTF-8, no endless nesting, no key twice), and the spans of the top-level members. Both are done by
-msgspec's C code; only the walk over the top level is ours. Must never re-serialise anything.
+byte that is not UTF-8, no endless nesting, no key twice), and the spans of the top-level members, or of an array's
+values. Both are done by msgspec's C code; only the walk over one level is ours. Must never re-serialise anything.
 """
 
 import re
@@ -17,6 +17,7 @@ _SPACE = re.compile(rb"[ \t\n\r]*")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _strict = msgspec.json.Decoder()
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_list = msgspec.json.Decoder(list[msgspec.Raw])
 _key = msgspec.json.Decoder(str)
 
 
@@ -53,6 +54,17 @@ def members(body: bytes) -> tuple[Member, ...]:
             position = _skip(body, position + 1)
         elif body[position : position + 1] != b"}":
             raise BadBody(f"the key {member.key!r} is given twice")
+    return tuple(found)
+
+
+def elements(array: bytes) -> tuple[tuple[int, int], ...]:
+    """Where the values of a JSON array lie in it: their first bytes, and the bytes after them."""
+    found: list[tuple[int, int]] = []
+    position = _skip(array, 1)  # past the opening bracket
+    for value in _list.decode(array):
+        end = position + memoryview(value).nbytes
+        found.append((position, end))
+        position = _skip(array, _skip(array, end) + 1)  # past the comma
     return tuple(found)
 
 

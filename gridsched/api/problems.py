@@ -20,6 +20,7 @@ Header = tuple[bytes, bytes]
 STATUS: Mapping[str, int] = {
     "invalid_request": 400,
     "invalid_class": 400,
+    "invalid_image_url": 400,
     "model_not_supported": 400,
     "invalid_api_key": 401,
     "cross_origin": 403,

@@ -11,6 +11,7 @@ import trio
 
 from gridsched.api.authority import Authority
 from gridsched.api.exchange import Exchange
+from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.observe import Observer
 from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
@@ -30,13 +31,15 @@ TAKEN_AWAY = Outcome(OutcomeKind.ABORTED, status=0, answered=False)
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What handlers need of the server. `stop` is set when the front ends; `authority` knows who may do what."""
+    """What handlers need of the server. `stop` is set when the front ends; `authority` knows who may do what; `resolve`
+    looks the hosts of images up."""
 
     runtime: Runtime
     settings: FrontSettings
     observer: Observer
     authority: Authority
     stop: trio.Event
+    resolve: Resolver = look_up
 
     def way(self) -> Way:
         """To the engine."""

@@ -22,3 +22,7 @@ class FrontSettings:
     upload_stall_seconds: float = 60.0  # a slow upload is fine, one that has stopped is not
     write_stall_seconds: float = 120.0  # so is a slow reader, as long as it reads
     keep_alive_seconds: float = 75.0  # longer than the pools of common clients, so that they close first
+    fetches_images: bool = True  # what requests name by URL, and within these limits
+    image_max_bytes: int = 20 * MIB
+    image_seconds: float = 10.0  # for all of one request's
+    image_hosts: frozenset[str] = frozenset()  # host:port; asked wherever they are

@@ -29,6 +29,7 @@ from gridsched.settings.values import (
     AMOUNT,
     ENVIRONMENT,
     FLAGS,
+    HOST_AND_PORT,
     NAME,
     NEVER_SECONDS,
     ORIGIN,
@@ -114,6 +115,16 @@ class ServerSettings(Section):
     )
     write_stall_seconds: Annotated[float, duration(1.0)] = _setting(
         "2m", "A client that reads nothing of its answer for this long is taken to have left (S8)."
+    )
+    image_urls: Annotated[bool, one_of({"fetch": True, "refuse": False})] = _setting(
+        "fetch", "Images that requests name by URL: fetched from public hosts and put in as data, or refused."
+    )
+    image_max_bytes: Annotated[int, SIZE] = _setting("20MiB", "Longest image that is fetched.")
+    image_timeout_seconds: Annotated[float, duration(0.1)] = _setting(
+        "10s", "How long fetching all images of one request may take."
+    )
+    image_hosts: Annotated[tuple[Annotated[str, HOST_AND_PORT], ...], BeforeValidator(_list)] = _setting(
+        (), "Hosts, each with its port, that images are fetched from although they are not public."
     )
 
 

@@ -28,6 +28,8 @@ LONGEST_SECONDS = 366 * 24 * 3600.0
 LONGEST_NAME = 200
 """Characters in a model's id or alias: they are written into logs, tables and headers."""
 
+HIGHEST_PORT = 65535
+
 LONGEST_SHOWN = 60
 """Characters of a faulty value that a sentence repeats."""
 
@@ -149,8 +151,19 @@ def _name(value: object) -> str:
     return name
 
 
+def _host_and_port(value: object) -> str:
+    """A host and a port of it, in lower case. Raises ValueError."""
+    text = _text(value).lower()
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host.replace(":", "/")  # IPv6 needs brackets
+    if not bare or set(bare) & set("/@?#[] ") or not (port.isdecimal() and 0 < int(port[:6]) <= HIGHEST_PORT):
+        raise ValueError(f"expected a host and a port, as in nas.local:8080, {shown(value)}")
+    return text
+
+
 TEXT = Reads("text", lambda value, _: _text(value), {"type": "string"})
 NAME = Reads("name", lambda value, _: _name(value), {"type": "string", "maxLength": LONGEST_NAME})
+HOST_AND_PORT = Reads("host:port", lambda value, _: _host_and_port(value), {"type": "string"})
 # In an editor a bare 4096 among flags is a number; here it is the text that it is.
 WRITTEN_TEXT = Reads("text", lambda value, _: _text(value), {"type": ["string", "number", "boolean"]})
 

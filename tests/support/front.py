@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from gridsched.api.app import Front
 from gridsched.api.authority import Authority
+from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.core.policy import Policy
@@ -171,6 +172,7 @@ async def serving(
     monitor: Callable[[DeviceMonitor], DeviceMonitor] = lambda cards: cards,
     held_on_host: HeldOnHost | None = None,
     pressure: Callable[[], MemoryPressure | None] = lambda: None,
+    resolve: Resolver = look_up,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean."""
     assert trio.lowlevel.current_clock() is clock
@@ -198,7 +200,9 @@ async def serving(
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     ended = trio.Event()
-    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, Authority(ADMIN_WORD))
+    front = Front(
+        listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, Authority(ADMIN_WORD), resolve
+    )
 
     async def serve() -> None:
         await runtime.serve(front)
