@@ -1,4 +1,4 @@
-"""Images by URL: where a body may name one, what goes up in its place, and what becomes of a request without its own."""
+"""Images by URL: where a body may name one, what goes up in its place, and requests whose image is not to be had."""
 
 import base64
 import json

@@ -131,6 +131,7 @@ def test_L7_a_refusal_with_a_suggestion_says_that() -> None:
 EXAMPLES = [
     invalid("messages is missing", "messages").problem,
     invalid("x_class: 'urgent' is no class", "x_class", "invalid_class").problem,
+    invalid("an image is given as https://…", "messages[0].content[1].image_url.url", "invalid_image_url").problem,
     invalid("m does not serve chat; it serves embedding", "model", "model_not_supported").problem,
     Problem("invalid_api_key", "this is no key of this server", headers=((b"www-authenticate", b"Bearer"),)),
     Problem("cross_origin", "requests from the origin 'null' are not taken"),

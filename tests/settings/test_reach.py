@@ -52,6 +52,12 @@ CASES = {
     "server.stream_comments": Case("off", lambda s: figures_of(s).comments, False),
     "server.comment_interval": Case("15s", lambda s: figures_of(s).comment_seconds, 15.0),
     "server.write_stall": Case("30s", lambda s: figures_of(s).write_stall_seconds, 30.0),
+    "server.image_urls": Case("refuse", lambda s: figures_of(s).fetches_images, False),
+    "server.image_max": Case("1MiB", lambda s: figures_of(s).image_max_bytes, 2**20),
+    "server.image_timeout": Case("3s", lambda s: figures_of(s).image_seconds, 3.0),
+    "server.image_hosts": Case(
+        "['NAS.local:8080', '[::1]:81']", lambda s: figures_of(s).image_hosts, frozenset(("nas.local:8080", "[::1]:81"))
+    ),
     "scheduler.interactive_cooldown": Case("300ms", lambda s: s.policy().interactive_cooldown_seconds, 0.3),
     "scheduler.background_max_starvation": Case("0s", lambda s: s.policy().background_max_starvation_seconds, 0.0),
     "scheduler.background_share": Case("0.25", lambda s: s.policy().background_share, 0.25),

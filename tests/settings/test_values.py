@@ -94,6 +94,14 @@ def test_a_share_is_a_plain_number(written: str, share: float) -> None:
     assert read(f"scheduler: {{background_share: {written}}}").scheduler.background_share == share
 
 
+@pytest.mark.parametrize(
+    "written", ["nas", "nas:", ":80", "nas:0", "nas:65536", "nas:x", "http://nas:80", "::1:80", "a@b:1"]
+)
+def test_a_host_is_named_with_its_port(written: str) -> None:
+    """Exactly; IPv6 in brackets."""
+    assert "expected a host and a port, as in nas.local:8080, got " in fault(f"server: {{image_hosts: ['{written}']}}")
+
+
 @pytest.mark.parametrize("written", ['"true"', "yes", "1", "true"])
 def test_J4_a_word_is_one_of_those_there_are(written: str) -> None:
     """Nothing is taken for true."""
