@@ -177,7 +177,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     folders = _folders(settings, data_dir, environ, home)
     faults = tuple(launch_faults(settings, engine_found.options))
     refused = {name: f"{_setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
-    library = with_problems(read_library(settings.entries(), folders), refused)
+    library = with_problems(read_library(settings.entries(), folders, settings.virtual_entries()), refused)
     catalog = ModelCatalog(
         library,
         infos,

@@ -164,6 +164,23 @@ class FamilyEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class VirtualEntry:
+    """What the configuration says of a name over another model or family, which `base` names by any of its names.
+
+    `members` are added to requests that do not give them: raw JSON by name. `max_tokens` bounds an answer.
+    """
+
+    name: str
+    base: str
+    aliases: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    members: Mapping[str, bytes] = field(default_factory=dict)
+    max_tokens: int | None = None
+    default_class: JobClass | None = None
+    idle_ttl_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogModel:
     """A model that is served, or that would be if `unavailable` did not say why it cannot (then `spec` is None).
 
@@ -217,6 +234,15 @@ def _media(model: CatalogModel) -> frozenset[Medium]:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogVirtual:
+    """A name over another model: `base` serves it, as it stands now; `entry` is what is added to its requests."""
+
+    name: ModelName
+    entry: VirtualEntry
+    base: CatalogModel | CatalogFamily
+
+
+@dataclass(frozen=True, slots=True)
 class LargestFit:
     """L7: what would fit in the memory that there is; 0 where nothing does. `suggestions` are sentences for a person,
     each a change that by itself makes the model fit; none where it fits as it is."""
@@ -267,9 +293,15 @@ class Catalog(Protocol):
     def families(self) -> tuple[CatalogFamily, ...]:
         """All of them, in a stable order."""
 
+    def virtuals(self) -> tuple[CatalogVirtual, ...]:
+        """All names over other models, in a stable order."""
+
     def resolve(self, name: str) -> CatalogModel | CatalogFamily | None:
-        """A family or a model, by exact name, alias, file id or file name, then the same without regard to case; None
-        if unknown."""
+        """The family or model that serves a name: by exact name, alias, file id or file name, then the same without
+        regard to case; None if unknown. Of a virtual model the base."""
+
+    def virtual(self, name: str) -> CatalogVirtual | None:
+        """The virtual model that is meant, found by its names as `resolve` finds them; None where it is none."""
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Up to three names a person may have meant."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from gridsched.ports import VirtualEntry
 from sim.engine import SimulatedEngine
 from sim.gpu import DEFAULT_CARDS, SimulatedCards
 from sim.models import MODELS, SimModel, SimulatedCatalog
@@ -27,8 +28,14 @@ class SimWorld:
         return self.engine
 
 
-def build(seed: int = 0, cards: Sequence[int] = DEFAULT_CARDS, models: Sequence[SimModel] = MODELS) -> SimWorld:
-    """A simulated machine: `cards` are sizes in bytes, `seed` decides the little that is random."""
+def build(
+    seed: int = 0,
+    cards: Sequence[int] = DEFAULT_CARDS,
+    models: Sequence[SimModel] = MODELS,
+    virtuals: Sequence[VirtualEntry] = (),
+) -> SimWorld:
+    """A simulated machine: `cards` are sizes in bytes, `seed` decides the little that is random, `virtuals` are names
+    over simulated models."""
     monitor = SimulatedCards(cards, Random(seed))  # noqa: S311 - repeatable numbers, not secrets
-    catalog = SimulatedCatalog([info.spec for info in monitor.devices()], models)
+    catalog = SimulatedCatalog([info.spec for info in monitor.devices()], models, virtuals)
     return SimWorld(monitor=monitor, engine=SimulatedEngine(monitor), catalog=catalog)

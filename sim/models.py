@@ -18,11 +18,13 @@ from gridsched.ports import (
     Capability,
     CatalogFamily,
     CatalogModel,
+    CatalogVirtual,
     FamilyEntry,
     LargestFit,
     Launch,
     LaunchFacts,
     Measurement,
+    VirtualEntry,
 )
 from sim.gpu import GIB
 
@@ -97,9 +99,14 @@ FAMILIES = (
 
 class SimulatedCatalog:
     """The catalog of the simulation, for the devices it is told of. The ladder of a model: its full context on each
-    device, then half of it on each."""
+    device, then half of it on each. Virtual models whose base is not simulated are left out."""
 
-    def __init__(self, devices: Sequence[DeviceSpec], models: Sequence[SimModel] = MODELS) -> None:
+    def __init__(
+        self,
+        devices: Sequence[DeviceSpec],
+        models: Sequence[SimModel] = MODELS,
+        virtuals: Sequence[VirtualEntry] = (),
+    ) -> None:
         self._sims = {ModelName(one.name): one for one in models}
         self._devices = names = tuple(device.name for device in devices)
         self._models = tuple(_catalog_model(one, names) for one in models)
@@ -110,6 +117,9 @@ class SimulatedCatalog:
             known: model for model in reversed(self._models) for known in (str(model.name), *model.aliases)
         }
         self._by_name.update((str(family.name), family) for family in self._families)
+        based = ((entry, self._found(entry.base)) for entry in virtuals)
+        self._virtuals = tuple(CatalogVirtual(ModelName(one.name), one, base) for one, base in based if base)
+        self._by_name |= {word: one.base for one in self._virtuals for word in (one.entry.name, *one.entry.aliases)}
 
     def models(self) -> tuple[CatalogModel, ...]:
         """All of them, largest first."""
@@ -119,15 +129,25 @@ class SimulatedCatalog:
         """Those of which there is a model."""
         return self._families
 
+    def virtuals(self) -> tuple[CatalogVirtual, ...]:
+        """Those whose base is simulated."""
+        return self._virtuals
+
     def resolve(self, name: str) -> CatalogModel | CatalogFamily | None:
         """By name or alias, then without regard to case; the usual words for "whatever is there" give the first."""
+        return self._found(name) or (self._models[0] if name.casefold() in DEFAULT_NAMES else None)
+
+    def virtual(self, name: str) -> CatalogVirtual | None:
+        """By name or alias, without regard to case."""
+        folded = name.casefold()
+        words = ((one, (one.entry.name, *one.entry.aliases)) for one in self._virtuals)
+        return next((one for one, own in words if folded in {word.casefold() for word in own}), None)
+
+    def _found(self, name: str) -> CatalogModel | CatalogFamily | None:
         if name in self._by_name:
             return self._by_name[name]
         folded = name.casefold()
-        for known, model in self._by_name.items():
-            if known.casefold() == folded:
-                return model
-        return self._models[0] if folded in DEFAULT_NAMES else None
+        return next((model for known, model in self._by_name.items() if known.casefold() == folded), None)
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Up to three names a person may have meant."""

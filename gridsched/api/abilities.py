@@ -21,7 +21,7 @@ def meant(catalog: Catalog, asked: str, route: Route) -> CatalogModel | CatalogF
     """The model or family of that name. A word for the default model means the first that can do what the route asks,
     where the default one is there and cannot: nobody who names no model means a chat model by an embeddings request."""
     found = catalog.resolve(asked)
-    if not _is_for_default(asked, found):
+    if not _is_for_default(catalog, asked, found):
         return found
     best = found.best if isinstance(found, CatalogFamily) else found
     if best is not None and (best.spec is None or _does(best, route.needs)):
@@ -43,12 +43,15 @@ def check(catalog: Catalog, found: CatalogModel | CatalogFamily, route: Route, m
             raise _refusal(catalog, f"{found.name} takes no {_WORDS[medium]}", route.needs, capability)
 
 
-def _is_for_default(asked: str, found: CatalogModel | CatalogFamily | None) -> bool:
+def _is_for_default(catalog: Catalog, asked: str, found: CatalogModel | CatalogFamily | None) -> bool:
     word = asked.strip().casefold()
     if word not in DEFAULT_WORDS:
         return False
     aliases = found.aliases if isinstance(found, CatalogModel) else ()
-    return found is None or word not in {name.casefold() for name in (found.name, *aliases)}
+    names = {name.casefold() for name in (found.name, *aliases)} if found is not None else set()
+    if virtual := catalog.virtual(asked):
+        names |= {name.casefold() for name in (virtual.name, *virtual.entry.aliases)}
+    return word not in names
 
 
 def _does(model: CatalogModel, needs: Capability | None) -> bool:

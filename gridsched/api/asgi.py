@@ -112,7 +112,7 @@ class DataPlane:
         catalog = self._house.runtime.parts.catalog
         snapshot = self._house.runtime.snapshot()
         name = exchange.path.removeprefix(MODELS).removeprefix("/")
-        model = catalog.resolve(name) if name else None
+        model = (catalog.virtual(name) or catalog.resolve(name)) if name else None
         if name and model is None:
             await send_problem(exchange, unknown_model(name, catalog.closest(name)))
             return True

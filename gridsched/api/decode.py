@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gridsched.api.keep import ttl
 from gridsched.api.members import BadBody, Member, members
 from gridsched.api.problems import Problem, RequestError, invalid
 from gridsched.api.routes import Route, Shape
@@ -22,13 +23,10 @@ SERVICE_TIERS: Final[Mapping[str, JobClass]] = {"priority": JobClass.INTERACTIVE
 MAX_WAIT_SECONDS = 30 * 24 * 3600.0
 """A longest wait longer than a month is a mistake in the unit."""
 
-MAX_TTL_SECONDS = 366 * 24 * 3600.0
-"""As in the configuration: more than a year is a slip of the keyboard."""
-
 LONGEST_MODEL_NAME = 1024
 
 _KINDS: Final[Mapping[str, str]] = {'"': "a string", "[": "an array", '"[': "a string or an array"}
-_READ = frozenset({"model", "stream", "x_class", "gridsched", "service_tier"})
+_READ = frozenset({"model", "stream", "x_class", "gridsched", "service_tier", "ttl", "keep_alive"})
 
 T = TypeVar("T")
 
@@ -90,7 +88,7 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
         warm_only=bool(wishes.warm_only),
         no_evict=bool(wishes.no_evict),
         quality=_quality(wishes),
-        ttl_seconds=_ttl(wishes),
+        ttl_seconds=ttl(wishes.ttl, fields.get("ttl", b"null"), fields.get("keep_alive", b"null")),
         body=body,
         members=spans,
     )
@@ -170,13 +168,6 @@ def _quality(wishes: Wishes) -> Quality | None:
         words = ", ".join(QUALITY_WORDS)
         raise invalid(f"gridsched.quality: {wishes.quality!r} is no quality; there are {words}", "gridsched.quality")
     return known
-
-
-def _ttl(wishes: Wishes) -> float | None:
-    """Seconds. Raises RequestError."""
-    if wishes.ttl is not None and not 0 <= wishes.ttl <= MAX_TTL_SECONDS:
-        raise invalid(f"gridsched.ttl: must be between 0 and {MAX_TTL_SECONDS:.0f} seconds", "gridsched.ttl")
-    return wishes.ttl
 
 
 def _comments(headers: Mapping[bytes, bytes]) -> bool | None:

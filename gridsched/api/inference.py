@@ -6,6 +6,7 @@ runs, and never look into a body beyond what door 1 has read.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import trio
 
@@ -14,6 +15,7 @@ from gridsched.api.abilities import check, meant
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.images import Images, links_of
+from gridsched.api.keep import MAX_TTL_SECONDS
 from gridsched.api.media import media_of
 from gridsched.api.problems import Problem, RequestError, unknown_model
 from gridsched.api.reply import PlainReply, Reply
@@ -21,12 +23,29 @@ from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.splice import upstream_body
 from gridsched.api.sse import EventStream
+from gridsched.api.virtual import shaped
 from gridsched.core.job import Job, JobClass, JobKind, Medium, OutcomeKind
-from gridsched.ports import CatalogFamily, CatalogModel
+from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 
 DEFAULT_MODEL = "default"
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request means: the model or family that serves it, its class, and the virtual model that it was asked
+    under, if it was one."""
+
+    model: CatalogModel | CatalogFamily
+    job_class: JobClass
+    virtual: CatalogVirtual | None
+
+    @property
+    def ttl_seconds(self) -> float | None:
+        """How long the virtual model wants its base kept (R6)."""
+        kept = self.virtual.entry.idle_ttl_seconds if self.virtual is not None else None
+        return min(kept, MAX_TTL_SECONDS) if kept is not None else None
 
 
 class Inference:
@@ -52,15 +71,17 @@ class Inference:
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
         request = decode(route, exchange.headers, exchange.body)
         media = media_of(request)
-        asked, job_class = await self._resolve(request, media)
-        tally.model, tally.job_class = asked.name, job_class.label
+        asked = await self._resolve(request, media)
+        tally.model, tally.job_class = asked.model.name, asked.job_class.label
         plan = None
         edits: dict[str, bytes] = {}  # members that go up with another value than they came with
         if route.kind is JobKind.EMBEDDINGS:
-            plan = embeddings.plan(request, asked.name, self._house.settings.embedding_chunk)
+            plan = embeddings.plan(request, asked.model.name, self._house.settings.embedding_chunk)
         elif links := links_of(request):
             edits.update(await self._images.put_in(request, links))
-        job = self._job(request, asked, job_class, media, steps=len(plan.chunks) if plan else 1)
+        if asked.virtual is not None:
+            edits = shaped(asked.virtual.entry, request, edits)
+        job = self._job(request, asked, media, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
             seat = Seat(self._house, exchange, ticket, tally)
             if plan is not None:
@@ -69,51 +90,45 @@ class Inference:
                 return await _stream(seat, request, edits)
             return await _converse(seat, _plain(seat), request, edits)
 
-    async def _resolve(
-        self, request: InferenceRequest, media: frozenset[Medium]
-    ) -> tuple[CatalogModel | CatalogFamily, JobClass]:
-        """The model or family, and the class. Raises RequestError: 404, 503 or 400, before anything is loaded."""
-        asked = request.model or DEFAULT_MODEL
+    async def _resolve(self, request: InferenceRequest, media: frozenset[Medium]) -> Asked:
+        """What is asked for. Raises RequestError: 404, 503 or 400, before anything is loaded."""
+        asked = word = request.model or DEFAULT_MODEL
         catalog = self._house.runtime.parts.catalog
         suffix_class = None
-        found = meant(catalog, asked, request.route)
+        found = meant(catalog, word, request.route)
         if found is None and "@" in asked:  # an exact name wins over a suffix
-            name, _, word = asked.rpartition("@")
-            suffix_class = CLASS_WORDS.get(word.lower())
-            name = name.strip() or DEFAULT_MODEL
-            found = meant(catalog, name, request.route) if suffix_class is not None else None
+            name, _, suffix = asked.rpartition("@")
+            suffix_class = CLASS_WORDS.get(suffix.lower())
+            word = name.strip() or DEFAULT_MODEL
+            found = meant(catalog, word, request.route) if suffix_class is not None else None
         if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
         if isinstance(found, CatalogModel) and await self._is_another(found):
             found = catalog.resolve(found.name) or found
-        model = _servable(found)
+        model, virtual = _servable(found), catalog.virtual(word)
         check(catalog, found, request.route, media)
-        given = (request.job_class, suffix_class, request.tier_class, model.default_class)
-        return found, next((one for one in given if one is not None), JobClass.INTERACTIVE)
+        if virtual is not None and virtual.base.name != found.name:
+            virtual = None  # the default model is one, and another stands in for it
+        default_class = virtual.entry.default_class if virtual is not None else None
+        given = (request.job_class, suffix_class, request.tier_class, default_class, model.default_class)
+        return Asked(found, next((one for one in given if one is not None), JobClass.INTERACTIVE), virtual)
 
     async def _is_another(self, model: CatalogModel) -> bool:
         """Whether what could not be served, or fails to load, has been mended on the disk since it was read."""
         runtime = self._house.runtime
         return await (runtime.look_again if model.spec is None else runtime.look_at_failed)(model.name)
 
-    def _job(
-        self,
-        request: InferenceRequest,
-        asked: CatalogModel | CatalogFamily,
-        job_class: JobClass,
-        media: frozenset[Medium],
-        steps: int,
-    ) -> Job:
+    def _job(self, request: InferenceRequest, asked: Asked, media: frozenset[Medium], steps: int) -> Job:
         return Job(
             id=self._house.runtime.desk.new_id(),
-            model=asked.name,
-            job_class=job_class,
+            model=asked.model.name,
+            job_class=asked.job_class,
             kind=request.route.kind,
             steps=steps,
             max_wait_seconds=request.max_wait_seconds,
             warm_only=request.warm_only,
             no_evict=request.no_evict,
-            ttl_seconds=request.ttl_seconds,
+            ttl_seconds=request.ttl_seconds or asked.ttl_seconds,
             quality=request.quality,
             media=media,
         )

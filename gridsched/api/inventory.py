@@ -5,13 +5,13 @@ Owns these words. Reads the catalog, a snapshot and the kept measurements; start
 
 from collections.abc import Mapping
 
-from gridsched.api.models import best_instance, state_of
+from gridsched.api.models import added, best_instance, state_of
 from gridsched.api.seat import House
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.core.snapshot import InstanceView, Snapshot
 from gridsched.library.measured import loads
-from gridsched.ports import CatalogFamily, CatalogModel, Measurement
+from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Measurement
 from gridsched.vram.calibrate import ArchitectureError, by_architecture
 
 
@@ -19,9 +19,10 @@ def inventory(house: House) -> Mapping[str, object]:
     """All models, and the errors of their estimates by architecture."""
     kept = house.runtime.parts.store.measurements()
     now = house.runtime.snapshot()
-    models = house.runtime.parts.catalog.models()
+    catalog = house.runtime.parts.catalog
     return {
-        "models": [_model(model, kept, now) for model in models],
+        "models": [_model(model, kept, now) for model in catalog.models()]
+        + [_virtual(virtual, kept, now) for virtual in catalog.virtuals()],
         "errors": [_error(each) for each in by_architecture(loads(kept.values()))],
     }
 
@@ -29,9 +30,20 @@ def inventory(house: House) -> Mapping[str, object]:
 def one_model(house: House, name: str) -> Mapping[str, object] | None:
     """The model that any of its names means, of a family the best; None where there is none."""
     parts = house.runtime.parts
+    kept, now = parts.store.measurements(), house.runtime.snapshot()
+    if virtual := parts.catalog.virtual(name):
+        return _virtual(virtual, kept, now)
     found = parts.catalog.resolve(name)
     model = found.best if isinstance(found, CatalogFamily) else found
-    return _model(model, parts.store.measurements(), house.runtime.snapshot()) if model is not None else None
+    return _model(model, kept, now) if model is not None else None
+
+
+def _virtual(virtual: CatalogVirtual, kept: Mapping[str, Measurement], now: Snapshot) -> Mapping[str, object]:
+    """A name over another model: the figures are those of its base, of a family's best."""
+    base = virtual.base
+    model = base.best if isinstance(base, CatalogFamily) else base
+    told = _model(model, kept, now) if model is not None else {"state": "unavailable"}
+    return {**told, "id": virtual.name, "base": base.name, "virtual": added(virtual)}
 
 
 def _model(model: CatalogModel, kept: Mapping[str, Measurement], now: Snapshot) -> Mapping[str, object]:

@@ -3,7 +3,9 @@
 Reads the catalog and a snapshot; starts nothing and changes nothing.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import msgspec
 
@@ -11,7 +13,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.snapshot import InstanceView, Snapshot
-from gridsched.ports import Catalog, CatalogFamily, CatalogModel
+from gridsched.ports import Catalog, CatalogFamily, CatalogModel, CatalogVirtual
 
 OWNER = "gridsched"
 _STATES: Mapping[InstanceState, str] = {
@@ -27,16 +29,45 @@ _STATE_WORDS = (*dict.fromkeys(_STATES.values()), "cold", "failed", "unavailable
 
 
 def listing(catalog: Catalog, snapshot: Snapshot) -> bytes:
-    """OpenAI's list of all models and families, those that cannot be served among them."""
+    """OpenAI's list of all models, families and virtual models, those that cannot be served among them."""
     data = [describe(model, snapshot) for model in catalog.models()]
     data += [describe_family(family, snapshot) for family in catalog.families()]
+    data += [describe_virtual(virtual, snapshot) for virtual in catalog.virtuals()]
     return msgspec.json.encode({"object": "list", "data": data})
 
 
-def one(found: CatalogModel | CatalogFamily, snapshot: Snapshot) -> bytes:
+def one(found: CatalogModel | CatalogFamily | CatalogVirtual, snapshot: Snapshot) -> bytes:
     """OpenAI's model object."""
-    told = describe_family(found, snapshot) if isinstance(found, CatalogFamily) else describe(found, snapshot)
+    match found:
+        case CatalogVirtual():
+            told = describe_virtual(found, snapshot)
+        case CatalogFamily():
+            told = describe_family(found, snapshot)
+        case _:
+            told = describe(found, snapshot)
     return msgspec.json.encode(told)
+
+
+def describe_virtual(virtual: CatalogVirtual, snapshot: Snapshot) -> Mapping[str, object]:
+    """One name over another model: how its base stands, and what it adds. The system's words are the configuration's
+    alone: that there are some is told."""
+    base = virtual.base
+    told = describe_family(base, snapshot) if isinstance(base, CatalogFamily) else describe(base, snapshot)
+    facts = {"base": base.name, "aliases": virtual.entry.aliases, "virtual": added(virtual)}
+    return {**told, "id": virtual.name, "gridsched": {**cast("Mapping[str, object]", told["gridsched"]), **facts}}
+
+
+def added(virtual: CatalogVirtual) -> Mapping[str, object]:
+    """What a virtual model adds to the requests of its base."""
+    entry = virtual.entry
+    kept = entry.idle_ttl_seconds
+    return {
+        "system_prompt": entry.system_prompt is not None,
+        "members": {name: msgspec.Raw(value) for name, value in entry.members.items()},
+        "max_tokens": entry.max_tokens,
+        "class": entry.default_class.label if entry.default_class is not None else None,
+        "idle_ttl_s": kept if kept is None or math.isfinite(kept) else "never",
+    }
 
 
 def describe_family(family: CatalogFamily, snapshot: Snapshot) -> Mapping[str, object]:

@@ -9,7 +9,7 @@ import msgspec
 
 from gridsched.api.members import Member
 
-OURS = frozenset({"x_class", "gridsched"})
+OURS = frozenset({"x_class", "gridsched", "ttl", "keep_alive"})
 """Members that only this server understands."""
 
 

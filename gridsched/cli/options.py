@@ -87,11 +87,14 @@ def simulated_machine(settings: Settings) -> Machine:
     """A card and an engine that are made up, behind the real ports. Nothing is kept on disk."""
     import sim  # noqa: PLC0415 - only who asks for simulated hardware needs it installed
 
-    world = sim.build()
+    world = sim.build(virtuals=settings.virtual_entries())
     parts = Parts(world.catalog, world.engine, world.upstream, world.monitor, MemoryStore(), SystemClock())
     notes = ["Everything is simulated: answers mean nothing, only their timing does."]
-    if settings.models:
-        notes.append("The models and families of the configuration are left out: the simulation has its own.")
+    if settings.entries() or len(world.catalog.virtuals()) < len(settings.virtual_entries()):
+        notes.append(
+            "The models and families of the configuration, and names over them, are left out: the simulation has its"
+            " own."
+        )
     return Machine(parts, tuple(notes))
 
 

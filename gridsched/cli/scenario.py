@@ -21,7 +21,9 @@ from gridsched.core.model import DeviceSpec
 from gridsched.settings.document import Document, Loc, Problem, Written, dotted, read_document
 from gridsched.settings.faults import SettingsError, problem_of, sentence_of
 from gridsched.settings.load import read_text
-from gridsched.settings.schema import MAX_SLOTS, SchedulerSettings, Section, Settings
+from gridsched.settings.models import MAX_SLOTS
+from gridsched.settings.schema import SchedulerSettings, Settings
+from gridsched.settings.section import Section
 from gridsched.settings.values import (
     AMOUNT,
     NAME,

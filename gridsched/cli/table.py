@@ -7,7 +7,7 @@ import trio
 from gridsched.app import Machine, describe
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
-from gridsched.ports import Catalog, CatalogModel, DeviceInfo, HostMemory
+from gridsched.ports import Catalog, CatalogModel, DeviceInfo, HostMemory, VirtualEntry
 
 GIB = 2**30
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -90,8 +90,8 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
         yield f"note       {note}"
     for problem in found.problems:
         yield f"problem    {problem}"
-    models, families = parts.catalog.models(), parts.catalog.families()
-    names = [model.name for model in models] + [family.name for family in families]
+    models, families, virtuals = parts.catalog.models(), parts.catalog.families(), parts.catalog.virtuals()
+    names = [model.name for model in models] + [each.name for each in families] + [each.name for each in virtuals]
     width = min(40, max(map(len, names)))
     able = max(18, *(len(_able(model)) for model in models)) if models else 18
     for model in models:
@@ -101,6 +101,16 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
         sizes = ", ".join(f"{quality.label} {model.name}" for quality, model in family.variants)
         best = _able(family.best) if family.best is not None else ""
         yield f"family     {family.name:<{width}}  {best:<{able}}  {sizes}"
+    for virtual in virtuals:
+        yield f"virtual    {virtual.name:<{width}}  {_adds(virtual.entry):<{able}}  served by {virtual.base.name}"
+
+
+def _adds(entry: VirtualEntry) -> str:
+    """What a virtual model adds to its base, in as many words as fit."""
+    parts = ["prompt"] if entry.system_prompt is not None else []
+    parts += ["sampling"] if entry.members else []
+    parts += [entry.default_class.label] if entry.default_class is not None else []
+    return ", ".join(parts) or "as it is"
 
 
 def _able(model: CatalogModel) -> str:

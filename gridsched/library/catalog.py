@@ -24,11 +24,13 @@ from gridsched.ports import (
     Capability,
     CatalogFamily,
     CatalogModel,
+    CatalogVirtual,
     DeviceInfo,
     FamilyEntry,
     LargestFit,
     Launch,
     Measurement,
+    VirtualEntry,
 )
 from gridsched.threads import in_thread
 from gridsched.vram.calibrate import overheads
@@ -43,6 +45,10 @@ NEWS_BYTES = 8 << 20
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
 """What a load takes until one was timed: process start and warm-up, then a usual disk. Both are guesses."""
+
+
+Fault = tuple[tuple[str, str, str], str]
+"""The way to a setting, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,9 @@ class ModelCatalog:
         """`devices` is never empty and of one backend; `host` is the memory beside them. `default_model` is any word
         that resolves."""
         self._devices = tuple(devices)
-        # A family's name goes before what files bring with them.
+        # Families' and virtual models' names go before what files bring with them.
         named = [Named(ModelName(entry.name), Path()) for entry in families]
+        named += [Named(ModelName(entry.name), Path(), entry.aliases) for entry in library.virtuals]
         named += [_named(source) for source in library.sources]
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
@@ -101,13 +108,15 @@ class ModelCatalog:
         served = {name: entry.model for name, entry in self._entries.items()}
         self._configured_families = tuple(families)
         self._families = {ModelName(entry.name): CatalogFamily.of(entry, served) for entry in families}
+        self._virtuals = {ModelName(entry.name): entry for entry in library.virtuals}
+        self._bases, no_base = _bases(library.virtuals, words)
         default = words.resolve(default_model) if default_model else None
         self._names = Names(named, default or self._first_chat())
         self.notes = tuple(
             map(printable, (*library.notes, *_assumed(self._devices, measured_outside), *self._doubts()))
         )
         self.problems = tuple(_too_much_pinned(self.models(), self._devices))
-        self.faults = tuple(_not_chatting(self.families()))
+        self.faults = (*_not_chatting(self.families()), *no_base, *_cannot_be_told(self.virtuals()))
         if default_model and default is None:
             known = ", ".join(words.closest(default_model)) or "no name is like it"
             self.problems += (f"library.default_model: there is no model {default_model!r} ({known})",)
@@ -120,12 +129,28 @@ class ModelCatalog:
         """All of them, in the order of the configuration."""
         return tuple(self._families.values())
 
+    def virtuals(self) -> tuple[CatalogVirtual, ...]:
+        """All of them that have a base, in the order of the configuration."""
+        return tuple(self._virtual(name) for name in self._virtuals if name in self._bases)
+
     def resolve(self, name: str) -> CatalogModel | CatalogFamily | None:
-        """The family or model that a client means, see `names`."""
+        """The family or model that serves what a client means, see `names`."""
         found = self._names.resolve(name)
-        if found is None:
+        if found is None or (found in self._virtuals and found not in self._bases):
             return None
-        return self._families.get(found) or self._entries[found].model
+        return self._serving(self._bases.get(found, found))
+
+    def virtual(self, name: str) -> CatalogVirtual | None:
+        """The virtual model that a client means."""
+        found = self._names.resolve(name)
+        return self._virtual(found) if found is not None and found in self._bases else None
+
+    def _virtual(self, name: ModelName) -> CatalogVirtual:
+        base = self._serving(self._bases[name])
+        return CatalogVirtual(name, self._virtuals[name], base)
+
+    def _serving(self, name: ModelName) -> CatalogModel | CatalogFamily:
+        return self._families.get(name) or self._entries[name].model
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Up to three names a person may have meant."""
@@ -388,7 +413,7 @@ def _assumed(devices: Sequence[DeviceInfo], measured: Mapping[str, int]) -> Iter
             yield f"{info.spec.name}: {note}"
 
 
-def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[tuple[tuple[str, str, str], str]]:
+def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[Fault]:
     """R10: variants that turn out to be for something else, once their files were read; each with its key."""
     for family in families:
         for quality, model in family.variants:
@@ -396,6 +421,31 @@ def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[tuple[tuple[str
                 able = ", ".join(sorted(capability.value for capability in model.capabilities))
                 key = ("families", str(family.name), quality.label)
                 yield key, f"{model.name} does not chat, and a family is for chats and completions; it serves {able}"
+
+
+def _bases(virtuals: Sequence[VirtualEntry], words: Names) -> tuple[Mapping[ModelName, ModelName], tuple[Fault, ...]]:
+    """What serves each virtual model; those whose base is not there, or is one of them, are faults."""
+    bases: dict[ModelName, ModelName] = {}
+    faults: list[Fault] = []
+    names = {entry.name for entry in virtuals}
+    for entry in virtuals:
+        found = words.resolve(entry.base)
+        if found is not None and found not in names:
+            bases[ModelName(entry.name)] = found
+            continue
+        close = ", ".join(name for name in words.closest(entry.base) if name not in names)
+        hint = f"; did you mean {close}?" if close else ""
+        faults.append((("models", entry.name, "base"), f"there is no model or family {entry.base}{hint}"))
+    return bases, tuple(faults)
+
+
+def _cannot_be_told(virtuals: Sequence[CatalogVirtual]) -> Iterator[Fault]:
+    """Those whose words are for a model that does not chat, once its file was read."""
+    for each in virtuals:
+        base = each.base.best if isinstance(each.base, CatalogFamily) else each.base
+        chats = base is None or base.spec is None or Capability.CHAT in base.capabilities
+        if each.entry.system_prompt is not None and not chats:
+            yield ("models", str(each.name), "system_prompt"), f"{each.base.name} does not chat, and would not hear it"
 
 
 def _least_bytes(spec: ModelSpec) -> int:

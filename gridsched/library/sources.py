@@ -13,7 +13,7 @@ from gridsched.library.projectors import projector_beside, read_companions, why_
 from gridsched.library.read import Unreadable, real_path
 from gridsched.library.scan import Index, Indexed, scan_folders
 from gridsched.library.shards import ModelFile, first_part, read_model, stem_of
-from gridsched.ports import ModelEntry
+from gridsched.ports import ModelEntry, VirtualEntry
 from gridsched.vram.flags import FlagError, parse_flags
 
 
@@ -45,33 +45,37 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """All sources in the order in which they are served, and sentences about what was passed over."""
+    """All sources in the order in which they are served, sentences about what was passed over, and the names over
+    others, which have no file of their own."""
 
     sources: tuple[Source, ...]
     notes: tuple[str, ...] = ()
+    virtuals: tuple[VirtualEntry, ...] = ()
 
 
-def read_library(entries: Sequence[ModelEntry], folders: Sequence[Path]) -> Library:
+def read_library(
+    entries: Sequence[ModelEntry], folders: Sequence[Path], virtuals: Sequence[VirtualEntry] = ()
+) -> Library:
     """Scan the folders and read every configured file. Never raises for what a file is like."""
-    return gather(entries, scan_folders(folders))
+    return gather(entries, scan_folders(folders), virtuals)
 
 
-def gather(entries: Sequence[ModelEntry], index: Index) -> Library:
-    """Put what is configured first, and leave out of the index what it already serves."""
+def gather(entries: Sequence[ModelEntry], index: Index, virtuals: Sequence[VirtualEntry] = ()) -> Library:
+    """Put what is configured first, and leave out of the index what it already serves, and whose name is taken."""
     origins = {real_path(found.path): found for found in index.models}
     sources = [_configured(entry, origins) for entry in entries]
     notes = list(index.notes)
-    taken = {source.entry.name for source in sources}
+    taken = {source.entry.name for source in sources} | {entry.name for entry in virtuals}
     served = {real_path(first_part(entry.path)) for entry in entries}
     for real, found in origins.items():
         if real in served:
             continue
         source = _indexed(found)
         if source.entry.name in taken:
-            notes.append(f"{found.path} is not served: {source.entry.name} is configured with another file.")
+            notes.append(f"{found.path} is not served: {source.entry.name} is configured as something else.")
             continue
         sources.append(source)
-    return Library(tuple(sources), tuple(notes))
+    return Library(tuple(sources), tuple(notes), tuple(virtuals))
 
 
 def with_problems(library: Library, problems: Mapping[str, str]) -> Library:

@@ -121,11 +121,29 @@ def unfit_variants(document: Document, settings: Settings) -> Iterator[Problem]:
                 yield _at(document, ("families", name, quality.label), sentence)
 
 
+def chained(document: Document, settings: Settings) -> Iterator[Problem]:
+    """Names over names that have no file of their own either. Whether a base is there is known once the files are."""
+    names = {
+        word.casefold(): (name, model.base)
+        for name, model in settings.models.items()
+        if model.base is not None
+        for word in (name, *model.aliases)
+    }
+    for name, model in settings.models.items():
+        other, base = names.get((model.base or "").casefold(), (None, None))
+        if other is not None:
+            sentence = f"{other} is a name over a model itself: name its base, {base}"
+            sentence = "a name cannot be its own base" if other == name else sentence
+            yield _at(document, ("models", name, "base"), sentence)
+
+
 def _unfit(settings: Settings, model: str, first: str, here: str) -> str:
     if model not in settings.models:
         close = get_close_matches(model, settings.models, 1)
         known = f"did you mean {close[0]}?" if close else f"there are {', '.join(settings.models) or 'none'}"
         return f"there is no model {model} under models; {known}"
+    if base := settings.models[model].base:
+        return f"{model} is a name over another model: name its base, {base}"
     if first != here:
         return f"{model} is the {first} variant already"
     able = settings.models[model].capabilities
@@ -145,7 +163,7 @@ def starved_models(document: Document, settings: Settings) -> Iterator[Problem]:
     """S6: models whose slots are all kept for interactive work, though they are not for chat only."""
     reserved = settings.scheduler.interactive_reserved_slots
     for name, model in settings.models.items():
-        parallel = model.parallel or settings.defaults.parallel
+        parallel = None if model.base else model.parallel or settings.defaults.parallel
         chat_only = model.capabilities == frozenset((Capability.CHAT,))
         if reserved and parallel and reserved >= parallel and not chat_only:
             loc: Loc = ("models", name, "parallel") if model.parallel else ("models", name)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from gridsched.settings.document import Problem, read_document
 from gridsched.settings.faults import (
     SettingsError,
+    chained,
     name_clashes,
     problem_of,
     sentence_of,
@@ -99,6 +100,7 @@ def parse(text: str, source: str, around: Surroundings) -> Settings:
     try:
         settings = Settings.model_validate(document.value, context=around)
         problems += [*starved_models(document, settings), *unfit_variants(document, settings)]
+        problems += chained(document, settings)
         if not problems:
             settings.remember_places(source, document)
             return settings

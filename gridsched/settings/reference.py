@@ -12,7 +12,9 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from gridsched.settings.schema import FamilySettings, ModelSettings, Section, Settings
+from gridsched.settings.models import FamilySettings, ModelSettings
+from gridsched.settings.schema import Settings
+from gridsched.settings.section import Section
 from gridsched.settings.values import Reads
 
 NAME_PART = "NAME"

@@ -8,27 +8,20 @@ that is accepted and does nothing would be a lie.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator
 
-from gridsched.core.job import JobClass, Quality
+from gridsched.core.job import JobClass
 from gridsched.core.policy import Eviction, Policy, QueueLimits
-from gridsched.ports import Capability, FamilyEntry, ModelEntry
+from gridsched.ports import FamilyEntry, ModelEntry, VirtualEntry
 from gridsched.settings.document import Document, Loc, dotted
+from gridsched.settings.models import CACHES, MAX_CONTEXT, MAX_SLOTS, FamilySettings, ModelSettings
+from gridsched.settings.section import Section
+from gridsched.settings.section import a_list as _list
+from gridsched.settings.section import setting as _setting
 from gridsched.settings.values import (
     AMOUNT,
-    ENVIRONMENT,
-    FLAGS,
     HOST_AND_PORT,
     NAME,
     NEVER_SECONDS,
@@ -47,51 +40,8 @@ from gridsched.settings.values import (
     whole,
 )
 from gridsched.vram.launches import CacheTypes
-from gridsched.vram.quants import CACHE_TYPES
-
-MAX_CONTEXT = 2**26
-"""Tokens. Longer than any model's context, short enough that no arithmetic on it can surprise."""
-
-MAX_SLOTS = 256
-"""Slots of one process: the engine's own limit."""
 
 _SWITCH: Mapping[str, object] = {"on": True, "off": False}
-_CACHE_TYPES: Mapping[str, object] = {name: (name, name) for name in CACHE_TYPES} | {"q8_0/q4_0": ("q8_0", "q4_0")}
-_CLASSES: Mapping[str, object] = {job_class.label: job_class for job_class in JobClass}
-
-
-def _key(field: str) -> str:
-    """What a field is called in the file."""
-    return "class" if field == "job_class" else field.removesuffix("_seconds").removesuffix("_bytes")
-
-
-def _setting(default: object, meaning: str) -> Any:
-    """A field. Any, because the default is text that a reader turns into the field's type."""
-    return Field(default, description=meaning)
-
-
-def _list(value: object) -> object:
-    """Nothing is an empty list; a lone value is no list. Raises ValueError."""
-    if is_null(value):
-        return ()
-    if isinstance(value, list | tuple):
-        return value
-    raise ValueError(f"expected a list, {shown(value)}")
-
-
-class Section(BaseModel):
-    """A mapping of known keys. One that is left empty has its defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key, validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _mapping(cls, value: object) -> object:
-        if is_null(value):
-            return {}
-        if isinstance(value, Mapping | cls):
-            return value
-        raise ValueError(f"expected a mapping of settings, {shown(value)}")
 
 
 class ServerSettings(Section):
@@ -279,7 +229,7 @@ class DefaultSettings(Section):
     parallel: Annotated[int | None, or_word(whole(1, MAX_SLOTS), "auto")] = _setting(
         "auto", "Slots of a model; `auto` takes what memory and use allow."
     )
-    cache_type: Annotated[CacheTypes | None, or_word(one_of(_CACHE_TYPES), "auto")] = _setting(
+    cache_type: Annotated[CacheTypes | None, or_word(one_of(CACHES), "auto")] = _setting(
         "auto",
         "What the cache is kept as; `auto` is f16, and what is smaller where that does not fit. A model that cannot do"
         " with a type keeps its own.",
@@ -295,90 +245,6 @@ class DefaultSettings(Section):
         if floor > target:
             raise ValueError(f"must not be above ctx_target, which is {target}")
         return floor
-
-
-class ModelSettings(Section):
-    """One served name. A file may be served under several names, each its own process."""
-
-    path: Annotated[Path, PATH] = Field(description="The GGUF file (the first one, where it is split).")
-    ctx_size: Annotated[int | None, or_word(whole(1, MAX_CONTEXT), "auto")] = _setting(
-        "auto", "Tokens of context in all, shared by the slots: llama-server's `--ctx-size`."
-    )
-    ctx_per_slot: Annotated[int | None, or_word(whole(1, MAX_CONTEXT), "auto")] = _setting(
-        "auto", "Tokens of context for each slot, instead of `ctx_size`."
-    )
-    parallel: Annotated[int | None, or_word(whole(1, MAX_SLOTS), "auto")] = _setting(
-        "auto", "Slots: requests that are served at once."
-    )
-    cache_type: Annotated[CacheTypes | None, or_word(one_of(_CACHE_TYPES), "auto")] = _setting(
-        "auto", "What its cache is kept as, K and V alike, or K before V; `auto` is the default's."
-    )
-    tier: Annotated[Literal["auto", "pinned"], one_of({"auto": "auto", "pinned": "pinned"})] = _setting(
-        "auto", "`pinned`: never evicted (R1)."
-    )
-    job_class: Annotated[JobClass | None, or_word(one_of(_CLASSES), "null")] = _setting(
-        None, "Class of requests that name none; `null` is interactive."
-    )
-    idle_ttl_seconds: Annotated[float | None, or_word(or_word(duration(1.0), "never", NEVER_SECONDS), "null")] = (
-        _setting(None, "Unloaded when idle for this long; `null` is the default's (R6).")
-    )
-    aliases: Annotated[tuple[Annotated[str, NAME], ...], BeforeValidator(_list)] = _setting(
-        (), "Other names that clients may use."
-    )
-    flags: Annotated[tuple[str, ...], FLAGS] = _setting((), "More llama-server flags.")
-    device: Annotated[str | None, or_word(TEXT, "auto")] = _setting(
-        "auto", "The only device it may use, by name, UUID or PCI address."
-    )
-    mmproj: Annotated[Path | None, or_word(PATH, "null")] = _setting(
-        None, "The projector file for images or audio; `null` takes one that lies beside the model."
-    )
-    capabilities: Annotated[
-        frozenset[Annotated[Capability, one_of({word.value: word for word in Capability})]] | None,
-        BeforeValidator(lambda value: None if is_null(value) or value == "auto" else _list(value)),
-    ] = _setting("auto", "What it can be asked for, as a list; `auto` reads the file.")
-    env: Annotated[dict[str, str], ENVIRONMENT] = _setting({}, "Environment variables of its process.")
-
-    @field_validator("ctx_per_slot")
-    @classmethod
-    def _one_context(cls, ctx_per_slot: int | None, info: ValidationInfo) -> int | None:
-        if ctx_per_slot is not None and info.data.get("ctx_size") is not None:
-            raise ValueError("give either ctx_size or ctx_per_slot, not both")
-        return ctx_per_slot
-
-    def entry(self, name: str, reserved_slots: int | None) -> ModelEntry:
-        """What the library needs to know of it."""
-        return ModelEntry(
-            name=name,
-            path=self.path,
-            aliases=self.aliases,
-            ctx_size=self.ctx_size,
-            ctx_per_slot=self.ctx_per_slot,
-            parallel=self.parallel,
-            cache_types=self.cache_type,
-            pinned=self.tier == "pinned",
-            default_class=self.job_class,
-            reserved_slots=reserved_slots,
-            idle_ttl_seconds=self.idle_ttl_seconds,
-            flags=self.flags,
-            device=self.device,
-            mmproj=self.mmproj,
-            capabilities=self.capabilities,
-            env=self.env,
-        )
-
-
-class FamilySettings(Section):
-    """One name for several sizes of a model: a request gets the best that can serve it (R10)."""
-
-    preferred: Annotated[str | None, or_word(NAME, "null")] = _setting(None, "The model that is the best of them.")
-    balanced: Annotated[str | None, or_word(NAME, "null")] = _setting(None, "The model between the two.")
-    compact: Annotated[str | None, or_word(NAME, "null")] = _setting(None, "The model that takes the least memory.")
-
-    @property
-    def variants(self) -> tuple[tuple[Quality, str], ...]:
-        """The models it names, best first."""
-        named = ((each, getattr(self, each.label)) for each in Quality)
-        return tuple((each, name) for each, name in named if name is not None)
 
 
 class WatchdogSettings(Section):
@@ -472,9 +338,15 @@ class Settings(Section):
         )
 
     def entries(self) -> tuple[ModelEntry, ...]:
-        """The configured models, in the file's order."""
+        """The configured models that have files, in the file's order."""
         reserved_slots = self.scheduler.interactive_reserved_slots
-        return tuple(model.entry(name, reserved_slots) for name, model in self.models.items())
+        entries = (model.entry(name, reserved_slots) for name, model in self.models.items())
+        return tuple(entry for entry in entries if entry is not None)
+
+    def virtual_entries(self) -> tuple[VirtualEntry, ...]:
+        """The configured names over other models, in the file's order."""
+        entries = (model.virtual_entry(name) for name, model in self.models.items())
+        return tuple(entry for entry in entries if entry is not None)
 
     def family_entries(self) -> tuple[FamilyEntry, ...]:
         """The configured families, in the file's order."""

@@ -5,6 +5,7 @@ raises ValueError with one sentence for a person. Must never look at a file syst
 library's to say.
 """
 
+import json
 import math
 import os
 import re
@@ -146,7 +147,7 @@ def _name(value: object) -> str:
     if len(name) > LONGEST_NAME or name != name.strip() or len(name.splitlines()) > 1:
         raise ValueError(f"a name is one line of at most {LONGEST_NAME} characters, with no space around it")
     _, at, suffix = name.rpartition("@")
-    if at and suffix in {job_class.label for job_class in JobClass}:
+    if at and suffix.lower() in {job_class.label for job_class in JobClass}:
         raise ValueError(f"a name cannot end in @{suffix}: clients write that to ask for the class")
     return name
 
@@ -161,6 +162,15 @@ def _host_and_port(value: object) -> str:
     return text
 
 
+def _prompt(value: object) -> str:
+    """Text for a model, with its tabs and line ends. Raises ValueError."""
+    if isinstance(value, str):
+        _text(value.replace("\t", " "))
+        return str(value)
+    raise ValueError(f"expected text, {shown(value)}")
+
+
+PROMPT = Reads("text", lambda value, _: _prompt(value), {"type": "string"})
 TEXT = Reads("text", lambda value, _: _text(value), {"type": "string"})
 NAME = Reads("name", lambda value, _: _name(value), {"type": "string", "maxLength": LONGEST_NAME})
 HOST_AND_PORT = Reads("host:port", lambda value, _: _host_and_port(value), {"type": "string"})
@@ -405,4 +415,71 @@ ENVIRONMENT = Reads(
     "mapping",
     lambda value, _: _environment(value),
     {"type": ["object", "null"], "additionalProperties": WRITTEN_TEXT.json_schema},
+)
+
+
+# --- members of requests ----------------------------------------------------------------------------------------
+
+_NOT_ADDED: Mapping[str, str] = {
+    **dict.fromkeys(("model", "stream", "messages", "prompt", "input"), "that is the request's own"),
+    **dict.fromkeys(("system", "instructions"), "write it as system_prompt"),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict"), "it is limits.max_tokens"
+    ),
+    **dict.fromkeys(("x_class", "gridsched", "service_tier"), "the class is the setting `class`"),
+    **dict.fromkeys(("ttl", "keep_alive"), "that is the setting `idle_ttl`"),
+    "reasoning_format": "that is a setting of its own",
+}
+"""Members of a request that `sampling` cannot add, and why."""
+
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_JSON_WORDS = {word: name.encode() for name in ("true", "false") for word in (name, name.title(), name.upper())}
+
+
+def _members(value: object) -> dict[str, bytes]:
+    """Members with their values in JSON; one that says nothing is left out. Raises ValueError."""
+    match value:
+        case None | Written(is_null=True):
+            return {}
+        case Mapping():
+            for name in value:
+                if name in _NOT_ADDED:
+                    raise ValueError(f"{name} cannot be added here: {_NOT_ADDED[name]}")
+            return {str(name): _json(each) for name, each in value.items() if not is_null(each)}
+    raise ValueError(f"expected a mapping of a request's members to values, {shown(value)}")
+
+
+def _json(value: object) -> bytes:
+    """A value in JSON, numbers digit for digit as they were written. Raises ValueError."""
+    match value:
+        case Mapping():
+            return b"{%s}" % b",".join(b"%s:%s" % (_json(str(name)), _json(each)) for name, each in value.items())
+        case list() | tuple():
+            return b"[%s]" % b",".join(map(_json, value))
+        case Written(quoted=False):
+            return _JSON_WORDS.get(value) or _number(value) or (b"null" if value.is_null else _quoted(value))
+        case str():
+            return _quoted(value)
+    return json.dumps(value, allow_nan=False).encode()
+
+
+def _quoted(text: str) -> bytes:
+    return json.dumps(str(text), ensure_ascii=False).encode()
+
+
+def _number(text: str) -> bytes | None:
+    """None where it is none. Raises ValueError for one that JSON does not know."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if math.isfinite(number) and _JSON_NUMBER.fullmatch(text):
+        return text.encode()
+    raise ValueError(f"expected a number as JSON has it, such as 0.5, or text in quotes, {shown(text)}")
+
+
+DEFAULTS = Reads(
+    "mapping of members to values",
+    lambda value, _: _members(value),
+    {"type": ["object", "null"], "not": {"anyOf": [{"required": [name]} for name in _NOT_ADDED]}},
 )

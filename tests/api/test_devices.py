@@ -74,7 +74,7 @@ async def test_M11_host_memory_of_a_process_is_told(autojump_clock: MockClock) -
         await trio.lowlevel.checkpoint()
         return dict.fromkeys(processes, 123_000)
 
-    async with serving(autojump_clock, held_on_host=held) as house:
+    async with serving(autojump_clock, host=(held, lambda: None)) as house:
         await house.ask("POST", CHAT, HELLO)
         (instance,) = (await house.ask("GET", "/api/status")).json["instances"]  # type: ignore[misc]  # one process
         assert instance["host_held_bytes"] == 123_000
@@ -87,7 +87,7 @@ async def test_memory_pressure_is_told_where_the_kernel_does(
     autojump_clock: MockClock, told: MemoryPressure | None
 ) -> None:
     """In the status and as a metric; where nothing is known, nothing is made up."""
-    async with serving(autojump_clock, pressure=lambda: told) as house:
+    async with serving(autojump_clock, host=(None, lambda: told)) as house:
         shown = (await house.ask("GET", "/api/status")).json["host"]
         assert shown == {"memory_pressure": None if told is None else {"some": 0.25, "full": 0.125}}
         page = (await house.ask("GET", "/metrics")).body

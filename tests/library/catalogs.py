@@ -14,6 +14,7 @@ from gridsched.ports import (
     FamilyEntry,
     Measurement,
     ModelEntry,
+    VirtualEntry,
 )
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -40,10 +41,11 @@ def catalog(
     families: Sequence[FamilyEntry] = (),
     default_model: str | None = None,
     engine_build: str = "b1",
+    virtuals: Sequence[VirtualEntry] = (),
 ) -> ModelCatalog:
     """A catalog of these entries and folders."""
     return ModelCatalog(
-        read_library(entries, folders),
+        read_library(entries, folders, virtuals),
         devices,
         measurements or {},
         defaults=defaults,

@@ -25,6 +25,7 @@ from gridsched.ports import (
     LargestFit,
     Measurement,
     ModelEntry,
+    VirtualEntry,
 )
 from tests.library.catalogs import CARDS, GIB, HOST, MIB, catalog
 from tests.library.models import (
@@ -537,3 +538,57 @@ def test_R10_a_variant_whose_file_does_not_chat_is_a_fault_of_the_configuration(
     (fault,) = made.faults
     assert fault[0] == ("families", "Gemma", "compact")
     assert fault[1] == "small does not chat, and a family is for chats and completions; it serves embedding"
+
+
+def test_a_name_over_another_model_is_found_and_served_by_its_base(chat: Path, tmp_path: Path) -> None:
+    """The base by an alias, a file's name, or a family's; whatever it was found by, the base is what serves."""
+    folder = tmp_path / "org" / "repo"
+    indexed = write_model(folder / "Found.gguf")
+    virtuals = [
+        VirtualEntry("v", "GPT-4o", ("w",)),
+        VirtualEntry("of-file", "org/repo/found"),
+        VirtualEntry("any", "Gemma"),
+    ]
+    big = ModelEntry("big", chat, aliases=("gpt-4o",))
+    made = catalog(big, folders=[tmp_path], families=[GEMMA], virtuals=virtuals, default_model="v")
+    assert made.faults == made.problems == ()
+    assert made.resolve("V") is made.resolve("w") is made.resolve("auto") is made.resolve("big")
+    found = made.resolve("of-file")
+    assert isinstance(found, CatalogModel)
+    assert found.path == indexed
+    assert made.resolve("any") is made.families()[0]
+    assert [each.name for each in made.virtuals()] == ["v", "of-file", "any"]
+    named = made.virtual("W")
+    assert named is not None
+    assert (named.name, named.entry, named.base) == ("v", virtuals[0], made.resolve("big"))
+    assert made.virtual("big") is made.virtual("nobody") is None
+    assert made.closest("of-fil") == ("of-file",)
+
+
+def test_a_base_that_is_not_there_is_a_fault_with_the_closest(chat: Path) -> None:
+    """With its key, for the line in the file; it is nobody's name then."""
+    virtuals = [VirtualEntry("v", "bigg"), VirtualEntry("u", "nothing-of-the-kind"), VirtualEntry("w", "v")]
+    made = catalog(ModelEntry("big", chat), virtuals=virtuals)
+    assert made.faults == (
+        (("models", "v", "base"), "there is no model or family bigg; did you mean big?"),
+        (("models", "u", "base"), "there is no model or family nothing-of-the-kind"),
+        (("models", "w", "base"), "there is no model or family v"),
+    )
+    assert made.virtuals() == ()
+    assert made.resolve("v") is made.virtual("v") is None
+
+
+def test_words_for_the_system_over_an_embedder_are_a_fault(tmp_path: Path) -> None:
+    """It would not hear them; a class or an idle time are its to have."""
+    embedder = write_model(tmp_path / "e.gguf", EMBEDDER)
+    virtuals = [VirtualEntry("v", "e", system_prompt="Be kind."), VirtualEntry("w", "e", idle_ttl_seconds=5.0)]
+    made = catalog(ModelEntry("e", embedder), virtuals=virtuals)
+    assert made.faults == ((("models", "v", "system_prompt"), "e does not chat, and would not hear it"),)
+
+
+def test_a_file_whose_name_is_taken_by_a_name_over_another_is_said(chat: Path, tmp_path: Path) -> None:
+    """Two models with one id would be one that nobody can ask for."""
+    other = write_model(tmp_path / "y" / "v.gguf")
+    made = catalog(ModelEntry("big", chat), folders=[tmp_path / "y"], virtuals=[VirtualEntry("v", "big")])
+    assert [model.name for model in made.models()] == ["big"]
+    assert f"{other} is not served: v is configured as something else." in made.notes

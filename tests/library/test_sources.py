@@ -43,7 +43,7 @@ def test_a_configured_name_keeps_an_indexed_one_out(tmp_path: Path) -> None:
     other = write_model(tmp_path / "y" / "m.gguf")
     library = read_library([ModelEntry("m", wanted)], [tmp_path / "y"])
     assert [source.entry.path for source in library.sources] == [wanted]
-    assert library.notes == (f"{other} is not served: m is configured with another file.",)
+    assert library.notes == (f"{other} is not served: m is configured as something else.",)
 
 
 def test_F2_a_set_may_be_named_by_any_of_its_files(tmp_path: Path) -> None:

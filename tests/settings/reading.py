@@ -7,7 +7,8 @@ import pytest
 
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import parse
-from gridsched.settings.schema import ModelSettings, Settings
+from gridsched.settings.models import ModelSettings
+from gridsched.settings.schema import Settings
 from gridsched.settings.values import Surroundings
 
 FOLDER = Path("/etc/grid")

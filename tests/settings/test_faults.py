@@ -85,6 +85,46 @@ def test_J7_what_must_be_a_mapping_is_one(text: str, line: str) -> None:
     assert fault(text) == line
 
 
+# --- names over other models ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("models", "place", "words"),
+    [
+        ("v: {base: m, path: a}", "2:13: models.v.base", "give either path or base, not both"),
+        ("v: {base: m, parallel: 2}", "2:26: models.v.parallel", "served by the process of its base: say it of m"),
+        ("v: {base: m, flags: [-fa]}", "2:16: models.v.flags", "served by the process of its base: say it of m"),
+        ("v: {base: V}", "2:13: models.v.base", "a name cannot be its own base"),
+        ("v: {base: w}\n  w: {base: M}", "2:13: models.v.base", "w is a name over a model itself: name its base, M"),
+        ("w: {base: M, aliases: [x]}\n  v: {base: X}", "3:13: models.v.base", "name its base, M"),
+        ("v: {base: m, limits: {max_tokens: 0}}", "2:37: models.v.limits.max_tokens", "must be from 1 to"),
+        ("v: {base: m, limits: {max_token: 1}}", "2:25: models.v.limits.max_token", "did you mean max_tokens?"),
+        ("v: {base: m, reasoning_format: aut}", "2:34: models.v.reasoning_format", "did you mean auto?"),
+        ("v: {base: m, sampling: 1}", "2:26: models.v.sampling", "expected a mapping of a request's members to values"),
+        ("v: {base: m, sampling: {n_predict: 9}}", "2:16: models.v.sampling", "n_predict cannot be added here: it is"),
+        ("v: {base: m, sampling: {stream: on}}", "2:16: models.v.sampling", "stream cannot be added here: that is"),
+        ("v: {base: m, sampling: {top_p: .5}}", "2:16: models.v.sampling", "a number as JSON has it, such as 0.5"),
+        ("v: {base: m, sampling: {top_p: 1e999}}", "2:16: models.v.sampling", "a number as JSON has it"),
+        ("v: {path: m, system_prompt: a}", "2:31: models.v.system_prompt", "this is for a name over another model"),
+        ("v: {path: m, limits: {max_tokens: 3}}", "2:16: models.v.limits", "this is for a name over another model"),
+        ("v: {path: , base: }", "2:20: models.v.base", "`path` is missing"),
+        ("v: {base: m, aliases: [V]}", "2:26: models.v.aliases[0]", "the name V is taken by models.v on line 2"),
+        ("'m@Batch': {path: a}", "2:3: models.m@Batch", "a name cannot end in @Batch"),
+    ],
+)
+def test_H13_a_name_over_another_model_that_cannot_be_is_told(models: str, place: str, words: str) -> None:
+    """What belongs to its base, what is no base, and what cannot be added to a request."""
+    told = fault(f"models:\n  {models}")
+    assert told.startswith(f"f.yaml:{place}: ")
+    assert words in told
+
+
+def test_R10_a_family_is_of_models_with_files() -> None:
+    """The nearest is named."""
+    text = "models: {m: {path: a}, v: {base: m}}\nfamilies: {f: {preferred: v}}"
+    assert fault(text) == "f.yaml:2:27: families.f.preferred: v is a name over another model: name its base, m"
+
+
 # --- J2: the same thing twice -----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 from gridsched.app import figures_of
 from gridsched.core.job import JobClass, Quality
 from gridsched.core.policy import Eviction, Policy, QueueLimits
-from gridsched.ports import Capability, ModelEntry
+from gridsched.ports import Capability, ModelEntry, VirtualEntry
 from gridsched.settings.load import defaults
 from gridsched.settings.reference import settings_there_are
 from gridsched.settings.schema import Settings
@@ -35,6 +35,12 @@ def queue(job_class: JobClass) -> Callable[[Settings], QueueLimits]:
 def entry(settings: Settings) -> ModelEntry:
     """The one model."""
     (only,) = settings.entries()
+    return only
+
+
+def virtual(settings: Settings) -> VirtualEntry:
+    """The one name over another model."""
+    (only,) = settings.virtual_entries()
     return only
 
 
@@ -98,6 +104,7 @@ CASES = {
     "defaults.cache_type": Case("q8_0", lambda s: s.defaults.cache_type, ("q8_0", "q8_0")),
     "defaults.idle_ttl": Case("never", lambda s: s.defaults.idle_ttl_seconds, math.inf),
     "models.NAME.path": Case("/a b.gguf", lambda s: entry(s).path, Path("/a b.gguf")),
+    "models.NAME.base": Case("b", lambda s: virtual(s).base, "b"),
     "models.NAME.ctx_size": Case("4096", lambda s: entry(s).ctx_size, 4096),
     "models.NAME.ctx_per_slot": Case("1024", lambda s: entry(s).ctx_per_slot, 1024),
     "models.NAME.parallel": Case("4", lambda s: entry(s).parallel, 4),
@@ -113,6 +120,14 @@ CASES = {
         "[chat, vision]", lambda s: entry(s).capabilities, frozenset((Capability.CHAT, Capability.VISION))
     ),
     "models.NAME.env": Case("{A: on, B: 007}", lambda s: entry(s).env, {"A": "on", "B": "007"}),
+    "models.NAME.system_prompt": Case('"Be\\tkind."', lambda s: virtual(s).system_prompt, "Be\tkind."),
+    "models.NAME.sampling": Case(
+        "{temperature: 0.20, stop: [a, '1'], cache_prompt: True, top_k: }",
+        lambda s: virtual(s).members,
+        {"temperature": b"0.20", "stop": b'["a","1"]', "cache_prompt": b"true"},
+    ),
+    "models.NAME.reasoning_format": Case("none", lambda s: virtual(s).members, {"reasoning_format": b'"none"'}),
+    "models.NAME.limits.max_tokens": Case("1024", lambda s: virtual(s).max_tokens, 1024),
     "families.NAME.preferred": Case("m", family, ((Quality.PREFERRED, "m"),)),
     "families.NAME.balanced": Case("m", family, ((Quality.BALANCED, "m"),)),
     "families.NAME.compact": Case("m", family, ((Quality.COMPACT, "m"),)),
@@ -120,11 +135,15 @@ CASES = {
 }
 
 
+OVER_A_BASE = {"base", "system_prompt", "sampling", "reasoning_format", "max_tokens"}
+
+
 def configuration(key: str, written: str) -> str:
     """A file in which one setting is said, and nothing else that need not be."""
     path, *_, leaf = key.split(".")
     if path == "models":
-        said = {"path": "m.gguf"} | {leaf: written}
+        source = {"base": "b"} if leaf in OVER_A_BASE else {"path": "m.gguf"}
+        said = source | ({leaf: written} if leaf != "max_tokens" else {"limits": f"{{{leaf}: {written}}}"})
         return "models: {m: {" + ", ".join(f"{name}: {text}" for name, text in said.items()) + "}}"
     if path == "families":
         return f"models: {{m: {{path: m.gguf}}}}\nfamilies: {{f: {{{leaf}: {written}}}}}"
@@ -140,7 +159,9 @@ def test_a_setting_arrives_where_it_is_used(key: str, case: Case) -> None:
 @pytest.mark.parametrize(("key", "case"), CASES.items(), ids=CASES)
 def test_a_case_shows_something(key: str, case: Case) -> None:
     """The value is not the default: else the test above could not fail."""
-    if key.startswith("models."):
+    if key.rpartition(".")[2] in OVER_A_BASE:
+        assert case.arrives(read("models: {m: {base: other}}")) != case.value
+    elif key.startswith("models."):
         assert case.arrives(read("models: {m: {path: m.gguf}}")) != case.value
     elif key.startswith("families."):
         assert defaults().family_entries() == ()
@@ -160,8 +181,11 @@ def test_the_defaults_are_the_rules_own() -> None:
 
 
 def test_a_model_that_says_nothing_leaves_everything_automatic() -> None:
-    """Only the path is needed; None means automatic."""
+    """Only the path is needed; None means automatic. Or the base: then nothing is added."""
     assert read("models: {m: {path: m.gguf}}").entries() == (ModelEntry("m", FOLDER / "m.gguf"),)
+    both = read("models: {m: {path: m.gguf}, v: {base: m, tier: auto, flags: []}}")
+    assert both.entries() == (ModelEntry("m", FOLDER / "m.gguf"),)
+    assert both.virtual_entries() == (VirtualEntry("v", "m"),)
 
 
 def test_S6_reserved_slots_reach_every_model() -> None:

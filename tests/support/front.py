@@ -170,13 +170,14 @@ async def serving(
     recorder: Recorder | None = None,
     *,
     monitor: Callable[[DeviceMonitor], DeviceMonitor] = lambda cards: cards,
-    held_on_host: HeldOnHost | None = None,
-    pressure: Callable[[], MemoryPressure | None] = lambda: None,
+    host: tuple[HeldOnHost | None, Callable[[], MemoryPressure | None]] = (None, lambda: None),
     resolve: Resolver = look_up,
+    world: SimWorld | None = None,
 ) -> AsyncIterator[House]:
-    """A server for the length of a block, under the test's jumping clock; its end is checked to be clean."""
+    """A server for the length of a block, under the test's jumping clock; its end is checked to be clean. `host`
+    is what processes hold of its memory, and its pressure. `world` is made inside trio, where it is not the usual one."""
     assert trio.lowlevel.current_clock() is clock
-    world = build()
+    world = world or build()
     upstream = ScriptedUpstream(world.upstream)
     metrics = Metrics(world.engine.info())
     lines: list[Line] = []
@@ -192,8 +193,8 @@ async def serving(
         monitor=monitor(world.monitor),
         store=MemoryStore(),
         clock=StandingClock(),
-        held_on_host=held_on_host,
-        pressure=pressure,
+        held_on_host=host[0],
+        pressure=host[1],
     )
     runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True, recorder=recorder)
     metrics.watch(runtime.snapshot, world.catalog, parts.pressure)
