@@ -10,10 +10,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gridsched.api.forms import FORM_TYPE, BadForm, Form, is_form, read_form
 from gridsched.api.keep import ttl
 from gridsched.api.members import BadBody, Member, members
 from gridsched.api.problems import Problem, RequestError, invalid
 from gridsched.api.routes import Route, Shape
+from gridsched.api.splice import upstream_body
 from gridsched.core.job import JobClass, Quality
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
@@ -48,7 +50,7 @@ class InferenceRequest:
 
     `model` is what the client asked for, "" for the default. `job_class` is by header or body, `tier_class` by
     `service_tier`, `comments` whether a stream may have comment lines; None where the channel is silent. `members` are
-    the spans of the body's top level.
+    the spans of the body's top level; a body that is a form has none.
     """
 
     route: Route
@@ -64,18 +66,31 @@ class InferenceRequest:
     ttl_seconds: float | None
     body: bytes
     members: tuple[Member, ...]
+    form: Form | None = None
+
+    @property
+    def content_type(self) -> bytes:
+        """What goes up to the engine is told to be."""
+        return b"application/json" if self.form is None else self.form.content_type
+
+    def upstream_body(self, model: str, edits: Mapping[str, bytes]) -> bytes:
+        """What goes up to the engine that serves `model` (H2); `edits` are of a JSON body's members."""
+        if self.form is None:
+            return upstream_body(self.body, self.members, model, edits)
+        return self.form.upstream_body(self.body, model)
 
 
 def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> InferenceRequest:
     """Understand a request. `headers` have names in lower case. Raises RequestError."""
     if headers.get(b"content-encoding", b"identity").lower() not in {b"", b"identity"}:
         raise RequestError(Problem("unsupported_media_type", "a body that is compressed is not understood"))
-    try:
-        spans = members(body)
-    except BadBody as error:
-        raise invalid(str(error)) from None
-    fields = {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
-    _check_shapes(route, spans, body)
+    spans: tuple[Member, ...] = ()
+    form = None
+    if route.form:
+        form, fields = _read_form(headers, body)
+    else:
+        spans, fields = _read_json(body)
+        _check_shapes(route, spans, body)
     wishes = _field(fields, "gridsched", Wishes) or Wishes()
     return InferenceRequest(
         route=route,
@@ -91,7 +106,32 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
         ttl_seconds=ttl(wishes.ttl, fields.get("ttl", b"null"), fields.get("keep_alive", b"null")),
         body=body,
         members=spans,
+        form=form,
     )
+
+
+def _read_json(body: bytes) -> tuple[tuple[Member, ...], dict[str, bytes]]:
+    """The spans of a body's members, and the values that are read here. Raises RequestError."""
+    try:
+        spans = members(body)
+    except BadBody as error:
+        raise invalid(str(error)) from None
+    return spans, {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
+
+
+def _read_form(headers: Mapping[bytes, bytes], body: bytes) -> tuple[Form, dict[str, bytes]]:
+    """A form with a file in it, and the values that are read here, as JSON. Raises RequestError."""
+    if not is_form(headers):
+        raise RequestError(Problem("unsupported_media_type", f"this takes {FORM_TYPE}, with the audio as file"))
+    try:
+        form = read_form(headers[b"content-type"], body)
+        fields = form.fields(body)
+    except BadForm as error:
+        raise invalid(str(error), error.field) from None
+    file = next((part for part in form.parts if part.name == "file"), None)
+    if file is None or not file.is_file or file.value_start == file.value_end:
+        raise invalid("file is missing: an upload under this name, with a filename", "file")
+    return form, fields
 
 
 def _field(fields: Mapping[str, bytes], key: str, kind: type[T]) -> T | None:

@@ -21,7 +21,6 @@ from gridsched.api.problems import Problem, RequestError, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
-from gridsched.api.splice import upstream_body
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
 from gridsched.core.job import Job, JobClass, JobKind, Medium, OutcomeKind
@@ -190,8 +189,8 @@ async def _converse(seat: Seat, reply: Reply, request: InferenceRequest, edits: 
             if isinstance(grant, Problem):
                 whole = await reply.refuse(grant)
                 break
-            body = upstream_body(request.body, request.members, grant.model, edits)
-            outcome = await seat.run(grant, body, reply)
+            body = request.upstream_body(grant.model, edits)
+            outcome = await seat.run(grant, body, reply, request.content_type)
             if outcome.kind in COME_TO_NOTHING and not outcome.answered:
                 seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)
                 continue

@@ -25,8 +25,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One `POST` route. `needs` is what the model must be able to do, None where any will do. `shapes` are those of the
-    members that an engine fails on; `streams`: whether `stream` is heard; `dialect`: how its errors are told."""
+    """One `POST` route. `needs` is what the model must be able to do, None where any will do.
+
+    `shapes` are those of the members that an engine fails on. `streams`: whether `stream` is heard; `dialect`: how its
+    errors are told; `form`: its body is one, with a file.
+    """
 
     path: str
     kind: JobKind
@@ -34,6 +37,7 @@ class Route:
     shapes: tuple[Shape, ...] = ()
     streams: bool = False
     dialect: Dialect = Dialect.OPENAI
+    form: bool = False
 
 
 _TEXT, _LIST, _EITHER = '"', "[", '"['
@@ -59,6 +63,7 @@ _ALL = (
         Capability.RERANK,
         (Shape(("query",), _TEXT), Shape(("documents", "texts"), _LIST, filled=True)),
     ),
+    Route("/v1/audio/transcriptions", JobKind.TRANSCRIPTION, Capability.AUDIO, streams=True, form=True),
     Route("/tokenize", JobKind.TOKENIZE, None, (Shape(("content",), _EITHER, needed=False),)),
     Route("/detokenize", JobKind.DETOKENIZE, None, (Shape(("tokens",), _LIST, needed=False),)),
     Route("/apply-template", JobKind.TEMPLATE, None, _MESSAGES),

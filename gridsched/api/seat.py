@@ -15,7 +15,7 @@ from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.observe import Observer
 from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
-from gridsched.api.steps import Sink, Way, run_step
+from gridsched.api.steps import JSON, Sink, Way, run_step
 from gridsched.core.commands import Grant, Rejection, RejectionCode
 from gridsched.core.ids import ModelName
 from gridsched.core.job import JobKind, Outcome, OutcomeKind
@@ -114,13 +114,13 @@ class Seat:
         log_tail = self.house.runtime.parts.engine.log_tail(self._last.instance_id)
         return replace(rejection, detail={**detail, "log_tail": log_tail})
 
-    async def run(self, grant: Grant, body: bytes, sink: Sink) -> Outcome:
+    async def run(self, grant: Grant, body: bytes, sink: Sink, content_type: bytes = JSON) -> Outcome:
         """Run the granted step on the engine, unless it is taken away for a chat before a byte is answered (S11)."""
         if not self._can_be_taken_away():
-            return await run_step(self.house.way(), grant, self.exchange.path, body, sink)
+            return await run_step(self.house.way(), grant, self.exchange.path, body, sink, content_type)
         with self.ticket.until_aborted():
             watched = UntilAnswered(sink, self.ticket)
-            return await run_step(self.house.way(), grant, self.exchange.path, body, watched)
+            return await run_step(self.house.way(), grant, self.exchange.path, body, watched, content_type)
         return TAKEN_AWAY
 
     def _can_be_taken_away(self) -> bool:

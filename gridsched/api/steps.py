@@ -15,11 +15,9 @@ from gridsched.engine.relay import relay
 from gridsched.engine.stall import StallClocks
 from gridsched.ports import Upstream, UpstreamFailure
 
-UPSTREAM_HEADERS = (
-    (b"content-type", b"application/json"),
-    (b"accept-encoding", b"identity"),
-)
-"""All that an engine is told: nothing of the client's own headers, no credential and no cookie, goes up."""
+JSON = b"application/json"
+IDENTITY = (b"accept-encoding", b"identity")
+"""All that an engine is told beside what the body is: no credential and no cookie of the client's goes up."""
 
 BAD_GATEWAY = 502
 
@@ -43,13 +41,14 @@ class Way:
     stall_seconds: float
 
 
-async def run_step(way: Way, grant: Grant, target: str, body: bytes, sink: Sink) -> Outcome:
+async def run_step(way: Way, grant: Grant, target: str, body: bytes, sink: Sink, content_type: bytes = JSON) -> Outcome:
     """Send one POST to the granted process and pump its answer into `sink`. Raises nothing of the engine's."""
     outcome = Outcome(OutcomeKind.STALLED, BAD_GATEWAY, answered=False)
     process = grant.instance_id
+    headers = ((b"content-type", content_type), IDENTITY)
     with way.stalls.limit(process, way.stall_seconds) as head:
         try:
-            async with way.upstream.request(process, "POST", target, UPSTREAM_HEADERS, body) as answer:
+            async with way.upstream.request(process, "POST", target, headers, body) as answer:
                 head.hold()  # it is here: from now on `relay` watches a clock of its own
                 sink.begin(answer.status, answer.headers)
                 outcome = await relay(answer, sink.body, way.stalls.limit(process, way.stall_seconds))

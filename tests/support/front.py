@@ -174,8 +174,11 @@ async def serving(
     resolve: Resolver = look_up,
     world: SimWorld | None = None,
 ) -> AsyncIterator[House]:
-    """A server for the length of a block, under the test's jumping clock; its end is checked to be clean. `host`
-    is what processes hold of its memory, and its pressure. `world` is made inside trio, where it is not the usual one."""
+    """A server for the length of a block, under the test's jumping clock; its end is checked to be clean.
+
+    `host` is what processes hold of its memory, and its pressure. `world` is made inside trio, where it is not the
+    usual one.
+    """
     assert trio.lowlevel.current_clock() is clock
     world = world or build()
     upstream = ScriptedUpstream(world.upstream)
