@@ -15,5 +15,8 @@ class Observer(Protocol):
     def first_byte(self, job_class: str, model: str, seconds: float) -> None:
         """The first byte of an answer went out this long after the request was read."""
 
+    def vector_not_finite(self, model: str) -> None:
+        """An engine gave an embedding with a value that is no number; its request was refused."""
+
     def exposition(self, accept: str) -> tuple[str, bytes]:
         """The metrics page: its content type, for what the client accepts, and its text."""

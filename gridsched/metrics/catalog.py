@@ -44,6 +44,12 @@ FIRST_BYTE = Family(
     ("class", "model"),
     "From a request read whole to the first byte of its answer; comment lines are none.",
 )
+NAN_EMBEDDINGS = Family(
+    "gridsched_nan_embeddings_total",
+    Kind.COUNTER,
+    ("model",),
+    "Embeddings requests refused because a vector of the engine's held a value that is no number.",
+)
 QUEUE_LENGTH = Family("gridsched_queue_length", Kind.GAUGE, ("class",), "Jobs that wait now.")
 STEPS = Family("gridsched_steps_total", Kind.COUNTER, ("class", "model"), "Steps granted.")
 RELIEF_STEPS = Family(
@@ -138,6 +144,7 @@ FAMILIES: tuple[Family, ...] = (
     REQUEST_SECONDS,
     QUEUE_WAIT,
     FIRST_BYTE,
+    NAN_EMBEDDINGS,
     QUEUE_LENGTH,
     STEPS,
     RELIEF_STEPS,

@@ -48,6 +48,7 @@ class Metrics:
         self._request_seconds = self._histogram(catalog.REQUEST_SECONDS)
         self._queue_wait = self._histogram(catalog.QUEUE_WAIT)
         self._first_byte = self._histogram(catalog.FIRST_BYTE)
+        self._nan_embeddings = self._counter(catalog.NAN_EMBEDDINGS)
         self._steps = self._counter(catalog.STEPS)
         self._relief = self._counter(catalog.RELIEF_STEPS)
         self._loads = self._counter(catalog.MODEL_LOADS)
@@ -94,6 +95,10 @@ class Metrics:
     def first_byte(self, job_class: str, model: str, seconds: float) -> None:
         """The first byte of an answer went out."""
         self._time(self._first_byte, seconds, job_class, model)
+
+    def vector_not_finite(self, model: str) -> None:
+        """An embedding that was refused."""
+        self._count(self._nan_embeddings, model)
 
     def exposition(self, accept: str) -> tuple[str, bytes]:
         """The page and its content type: OpenMetrics for whoever accepts it, else Prometheus' text."""

@@ -59,7 +59,11 @@ def test_S3_a_list_of_numbers_is_one_input() -> None:
         "[[1.5]]",
         "[1.5]",
         '[["a"]]',
+        "[-1]",
+        "[2147483648]",
+        "[1099511627776]",
         "[null]",
+        "[[1],[-1]]",
         "[{}]",
         "[true]",
     ],
@@ -137,7 +141,15 @@ NOT_FINITE = {
     "null, as the engine writes it": engine_answer({0: [0.5, None]}),
     "NaN in base64": engine_answer({0: coded(1.0, float("nan"))}),
     "infinity in base64": engine_answer({0: coded(float("-inf"), 2.0)}),
+    "NaN of the other sign": engine_answer({0: base64.b64encode(bytes.fromhex("0000803f0100a0ff")).decode()}),
     "cut base64": engine_answer({0: coded(1.0)[:-3]}),
+    "half a number": engine_answer({0: base64.b64encode(bytes(6)).decode()}),
+    "no base64": engine_answer({0: "not at all"}),
+    "a number that is none to most readers": b'{"data":[{"index":0,"embedding":[1e999]}]}',
+    "bare infinity": b'{"data":[{"index":0,"embedding":[1,-Infinity]}]}',
+    "text": engine_answer({0: ["0.5"]}),
+    "vectors in a vector": engine_answer({0: [[0.5], [0.25]]}),
+    "an object": engine_answer({0: {"a": 1}}),
 }
 
 
@@ -149,7 +161,24 @@ def test_a_vector_that_is_not_finite_never_reaches_a_client(content: bytes) -> N
     assert (caught.value.problem.status, caught.value.problem.code) == (502, "nan_embedding")
 
 
+LARGEST = 3.4028234663852886e38
+
+
+@pytest.mark.parametrize("vector", [[LARGEST, -LARGEST], [1.7e38, -2.0], [0.0, 1e-45], [-0.0, 1.0]])
+def test_a_vector_of_finite_numbers_passes_as_it_is(vector: list[float]) -> None:
+    """The largest, the smallest, and those next to what is none."""
+    for written in (vector, coded(*vector)):
+        (raw,) = read_vectors(engine_answer({0: written}), 1).raw
+        assert json.loads(raw) == written
+
+
 UNUSABLE = {
+    "an empty vector": engine_answer({0: [], 1: []}),
+    "an empty vector in base64": engine_answer({0: "", 1: ""}),
+    "of two lengths": engine_answer({0: [1.0], 1: [1.0, 2.0]}),
+    "of two lengths in base64": engine_answer({0: coded(1.0), 1: coded(1.0, 2.0)}),
+    "in two encodings": engine_answer({0: coded(1.0), 1: [1.0]}),
+    "an error that says info": b'{"error":"no info"}',
     "too few": engine_answer({0: [1.0]}),
     "twice the same": b'{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}',
     "out of range": engine_answer({0: [1.0], 2: [1.0]}),
@@ -238,6 +267,39 @@ def test_H2_an_engines_refusal_of_the_only_step_is_its_own() -> None:
     )
 
 
+async def test_steps_whose_vectors_differ_in_length_make_no_answer(autojump_clock: MockClock) -> None:
+    """What the second step gives must fit the first."""
+    async with serving(autojump_clock) as house:
+        first = Script([engine_answer({n: [1.0, 2.0] for n in range(32)})])
+        house.upstream.scripts += [first, Script([engine_answer({0: [1.0]})])]
+        answer = await house.ask("POST", EMBED, {"model": MODEL, "input": ["a"] * 33})
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        assert "different lengths" in str(answer.error["message"])
+
+
+async def test_P5_a_step_whose_engine_dies_again_and_again_ends_the_job(autojump_clock: MockClock) -> None:
+    """It is run once more; the steps behind it are not sent."""
+    async with serving(autojump_clock) as house:
+        fine = Script([engine_answer({n: [1.0] for n in range(32)})])
+        broken = [Script([b"{", UpstreamFailureKind.BROKEN]) for _ in range(5)]
+        house.upstream.scripts += [fine, *broken]
+        answer = await house.ask("POST", EMBED, {"model": MODEL, "input": ["a"] * 96})
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        assert len(house.upstream.asked) == 3
+        house.upstream.scripts.clear()
+
+
+async def test_S8_who_leaves_between_two_steps_has_no_more_of_them(autojump_clock: MockClock) -> None:
+    """Nothing of it waits, and the next one is served."""
+    async with serving(autojump_clock) as house:
+        async with await house.connect() as client:
+            await client.send("POST", EMBED, json.dumps({"model": MODEL, "input": ["a"] * 2048}).encode())
+            await house.until_logged("step", 3)
+        assert (await house.ask("POST", EMBED, {"model": MODEL, "input": "b"})).status == 200
+        assert 3 <= len([line for line in house.logged("dispatch") if line["job"] == house.lines[0].get("job", 1)]) < 64
+        assert len(house.logged("cancel")) == 1
+
+
 async def test_a_vector_with_a_hole_is_a_502_and_not_tried_again(autojump_clock: MockClock) -> None:
     """The job ends with its step; the client is told that trying again is of no use."""
     async with serving(autojump_clock) as house:
@@ -245,3 +307,5 @@ async def test_a_vector_with_a_hole_is_a_502_and_not_tried_again(autojump_clock:
         answer = await house.ask("POST", EMBED, {"model": MODEL, "input": ["a"]})
         assert (answer.status, answer.error["code"]) == (502, "nan_embedding")
         assert answer.headers["x-should-retry"] == "false"
+        page = (await house.ask("GET", "/metrics")).body.decode()
+        assert 'gridsched_nan_embeddings_total{model="sim-embed"} 1.0' in page
