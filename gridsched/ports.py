@@ -284,8 +284,8 @@ class Launch:
     facts: LaunchFacts | None = None
 
 
-class Catalog(Protocol):
-    """The models and families there are: names, ladders, launches."""
+class Names(Protocol):
+    """The models and families there are, as those see them who ask for one."""
 
     def models(self) -> tuple[CatalogModel, ...]:
         """All of them, in a stable order."""
@@ -305,6 +305,10 @@ class Catalog(Protocol):
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Up to three names a person may have meant."""
+
+
+class Catalog(Names, Protocol):
+    """The models and families there are: names, ladders, launches."""
 
     def launch(self, model: ModelName, option: LaunchOption) -> Launch:
         """What to start for an option of a model's ladder. Raises KeyError for a model that is not there."""

@@ -89,6 +89,7 @@ class Clients:
             client.ttl_seconds,
             client.quality,
             client.media,
+            client.queue_share,
         )
         seat = self.seats[job.id] = Seat(job, client)
         self.moments.post(JobSubmitted(job))

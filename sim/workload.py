@@ -51,6 +51,7 @@ class Client:
     ttl_seconds: float | None = None
     quality: Quality | None = None
     media: frozenset[Medium] = NO_MEDIA
+    queue_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,9 @@ def _with_features(rng: Random, scenario: Scenario) -> Scenario:
         clients = tuple(replace(one, ttl_seconds=rng.choice((None, 0.0, 5.0, 60.0))) for one in clients)
     if "keys" in scenario.features:
         clients = tuple(replace(one, key=rng.choice(("red", "green", "blue"))) for one in clients)
+        draws = generator(scenario.seed, "shares")
+        shares = {key: draws.choice((None, 0.07, 0.3, 1.0)) for key in ("red", "green", "blue")}
+        clients = tuple(replace(one, queue_share=shares[one.key]) for one in clients)
     if "families" in scenario.features:
         clients = tuple(_of_the_family(rng, one) if one.steps == (1, 1) else one for one in clients)
         scenario = replace(scenario, families=(_family(rng, scenario.models),))

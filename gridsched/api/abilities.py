@@ -11,13 +11,13 @@ from gridsched.api.problems import RequestError, invalid
 from gridsched.api.routes import Route
 from gridsched.core.job import Medium
 from gridsched.library.names import DEFAULT_WORDS
-from gridsched.ports import MEDIA, Capability, Catalog, CatalogFamily, CatalogModel
+from gridsched.ports import MEDIA, Capability, CatalogFamily, CatalogModel, Names
 
 MOST_NAMED: Final = 5
 _WORDS: Final = {Medium.IMAGE: "pictures or files", Medium.AUDIO: "audio"}
 
 
-def meant(catalog: Catalog, asked: str, route: Route) -> CatalogModel | CatalogFamily | None:
+def meant(catalog: Names, asked: str, route: Route) -> CatalogModel | CatalogFamily | None:
     """The model or family of that name. A word for the default model means the first that can do what the route asks,
     where the default one is there and cannot: nobody who names no model means a chat model by an embeddings request."""
     found = catalog.resolve(asked)
@@ -29,7 +29,7 @@ def meant(catalog: Catalog, asked: str, route: Route) -> CatalogModel | CatalogF
     return next(_able(catalog, route.needs), found)
 
 
-def check(catalog: Catalog, found: CatalogModel | CatalogFamily, route: Route, media: frozenset[Medium]) -> None:
+def check(catalog: Names, found: CatalogModel | CatalogFamily, route: Route, media: frozenset[Medium]) -> None:
     """Raises RequestError where a model cannot do what is asked, or does not take what comes with it; of a family its
     best says what can be asked for, and which variants take what is the scheduler's affair (R10)."""
     model = found.best if isinstance(found, CatalogFamily) else found
@@ -43,7 +43,7 @@ def check(catalog: Catalog, found: CatalogModel | CatalogFamily, route: Route, m
             raise _refusal(catalog, f"{found.name} takes no {_WORDS[medium]}", route.needs, capability)
 
 
-def _is_for_default(catalog: Catalog, asked: str, found: CatalogModel | CatalogFamily | None) -> bool:
+def _is_for_default(catalog: Names, asked: str, found: CatalogModel | CatalogFamily | None) -> bool:
     word = asked.strip().casefold()
     if word not in DEFAULT_WORDS:
         return False
@@ -58,12 +58,12 @@ def _does(model: CatalogModel, needs: Capability | None) -> bool:
     return needs is None or needs in model.capabilities
 
 
-def _able(catalog: Catalog, *needs: Capability | None) -> Iterator[CatalogModel]:
+def _able(catalog: Names, *needs: Capability | None) -> Iterator[CatalogModel]:
     """Those that can be served and do all of it, in the catalog's order."""
     return (model for model in catalog.models() if model.spec is not None and all(_does(model, one) for one in needs))
 
 
-def _refusal(catalog: Catalog, message: str, *needs: Capability | None) -> RequestError:
+def _refusal(catalog: Names, message: str, *needs: Capability | None) -> RequestError:
     names = [str(model.name) for model in _able(catalog, *needs)]
     more = ", …" if len(names) > MOST_NAMED else ""
     able = f"{', '.join(names[:MOST_NAMED])}{more} can" if names else "no model here can"

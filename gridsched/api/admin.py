@@ -17,7 +17,9 @@ from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
+from gridsched.api.authority import Scope
 from gridsched.api.exchange import joined
+from gridsched.api.gate import LOOKING, caller_of
 from gridsched.api.health import deep, health
 from gridsched.api.inventory import inventory, one_model
 from gridsched.api.jobs import jobs, one_job
@@ -44,6 +46,9 @@ LONGEST_BODY_BYTES = 64 * 1024
 
 RESTART = 75
 """The contract's exit code: whoever runs the server is asked to start it again."""
+
+OPEN = frozenset({"get_health"})
+"""What needs no scope; the gate has let in whoever may ask it."""
 
 
 class Connection(TrioASGIHTTPConnection):
@@ -78,7 +83,7 @@ def build(house: House) -> QuartTrio:
     app.config["RESPONSE_TIMEOUT"] = None  # the default cuts every stream after 60 s without a word
     app.url_map.merge_slashes = False  # a redirect would turn a POST into a GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
-    _add_errors(app)
+    _add_errors(app, house)
     _add_routes(app, house)
     _add_model_routes(app, house)
     _add_admin_routes(app, house)
@@ -156,25 +161,26 @@ def _add_admin_routes(app: QuartTrio, house: House) -> None:
 
     @app.post("/api/drain")
     async def post_drain() -> Response:
-        if problem := house.authority.refuse_admin(_headers()):
-            return _problem(problem)
         runtime.begin_drain()
         return accept()
 
     @app.post("/api/restart")
     async def post_restart() -> Response:
-        if problem := house.authority.refuse_admin(_headers()):
-            return _problem(problem)
         runtime.end(RESTART)
         return accept(exit_code=RESTART)
 
 
-def _headers() -> dict[bytes, bytes]:
-    """Those of the request, as they came."""
-    return joined(cast("HTTPScope", request.scope)["headers"])
+def _add_errors(app: QuartTrio, house: House) -> None:
+    @app.before_request
+    async def refuse_unallowed() -> Response | None:
+        """What looks needs `read`, all else changes the machine; that a route is not there is no secret."""
+        if request.routing_exception is not None or request.endpoint in OPEN:
+            return None
+        headers = joined(cast("HTTPScope", request.scope)["headers"])
+        needed = Scope.READ if request.method in LOOKING else Scope.ADMIN
+        problem = house.authority.refuse(caller_of(request.scope), (needed,), headers)
+        return _problem(problem) if problem is not None else None
 
-
-def _add_errors(app: QuartTrio) -> None:
     @app.errorhandler(RequestError)
     async def refuse(error: RequestError) -> Response:
         return _problem(error.problem)

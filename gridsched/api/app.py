@@ -24,10 +24,11 @@ from quart_trio import QuartTrio
 
 from gridsched.api import admin
 from gridsched.api.asgi import AsgiExchange, DataPlane, read_body
-from gridsched.api.authority import Authority
+from gridsched.api.authority import NOBODY, Authority
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import joined, send_problem
 from gridsched.api.fetch import Resolver, look_up
+from gridsched.api.gate import Gate, stamped
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
 from gridsched.api.problems import Header, Problem
@@ -62,7 +63,7 @@ class Front:
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
         house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
-        app = ASGIWrapper(Dispatch(DataPlane(house), admin.build(house), self._settings))
+        app = ASGIWrapper(Dispatch(house, DataPlane(house), admin.build(house)))
         config, context = self._config(), WorkerContext(None)
 
         async def serve_one(stream: trio.SocketStream) -> None:
@@ -97,29 +98,33 @@ class Dispatch:
     """The outermost ASGI application: who may ask at all (H6), then the data plane, the rest to Quart.
 
     Quart answers an unknown path before the body is read, which resets the connection under the client's upload; so
-    what goes there is read whole first, as on the data plane.
+    what goes there is read whole first, as on the data plane, and so is what is refused.
     """
 
-    def __init__(self, data_plane: DataPlane, rest: QuartTrio, settings: FrontSettings) -> None:
+    def __init__(self, house: House, data_plane: DataPlane, rest: QuartTrio) -> None:
         self._data_plane = data_plane
         self._rest = rest
-        self._settings = settings
+        self._settings = settings = house.settings
         self._origins = Origins(settings.host, settings.cors_origins)
+        self._gate = Gate(house.authority, settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request. A connection makes no other kind of scope."""
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
         headers = joined(scope["headers"])
         answer = _adding(self._origins.headers(headers), send)
-        if (problem := self._origins.refuse(headers)) is not None:
+        came = self._gate.way(scope["client"], headers)
+        if (problem := self._origins.refuse(headers, by_any_name=came.is_sent_on)) is not None:
             await self._say(scope, receive, answer, problem)
         elif (preflight := self._origins.preflight(scope["method"], headers)) is not None:
             await send({"type": "http.response.start", "status": 204, "headers": preflight})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif isinstance(admitted := self._gate.admit(scope, headers, came), Problem):
+            await self._say(scope, receive, answer, admitted)
         elif in_data_plane(scope["path"]):
-            await self._data_plane(scope, receive, answer)
+            await self._data_plane(scope, receive, answer, admitted)
         else:
-            await self._to_the_rest(scope, receive, answer)
+            await self._to_the_rest(stamped(scope, admitted), receive, answer)
 
     async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         body = await read_body(receive, admin.LONGEST_BODY_BYTES, self._settings.upload_stall_seconds)
@@ -131,14 +136,15 @@ class Dispatch:
     async def _say(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem
     ) -> None:
-        """Refuse a request, whose body is read to its end first."""
-        body = await read_body(receive, self._settings.max_body_bytes, self._settings.upload_stall_seconds)
+        """Refuse a request, whose body is read to its end first, and dropped; one that stops coming is told that."""
+        body = await read_body(receive, 0, self._settings.upload_stall_seconds)
         if body is not None:
-            await _send_whole(scope, send, problem)
+            stalled = body if isinstance(body, Problem) and body.code == "request_timeout" else None
+            await _send_whole(scope, send, stalled or problem)
 
 
 async def _send_whole(scope: HTTPScope, send: ASGISendCallable, problem: Problem) -> None:
-    exchange = AsgiExchange(scope, send, b"")
+    exchange = AsgiExchange(scope, send, b"", NOBODY)
     await send_problem(exchange, problem)
     await exchange.finish()
 

@@ -14,7 +14,8 @@ import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from gridsched.api import models
-from gridsched.api.authority import ANYBODY
+from gridsched.api.allowed import allowed
+from gridsched.api.authority import Caller
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
@@ -32,13 +33,13 @@ DROPPED_BYTES = 1024 * 1024 * 1024
 class AsgiExchange:
     """Implements `exchange.Exchange` on an ASGI connection."""
 
-    def __init__(self, scope: HTTPScope, send: ASGISendCallable, body: bytes) -> None:
+    def __init__(self, scope: HTTPScope, send: ASGISendCallable, body: bytes, caller: Caller) -> None:
         self.method = scope["method"]
         self.path = scope["path"]
         self.body = body
         self.headers = joined(scope["headers"])
         self.request_id = _request_id(self.headers.get(b"x-request-id", b""))
-        self.caller = ANYBODY
+        self.caller = caller
         self.started = False
         self._send = send
 
@@ -64,13 +65,15 @@ class DataPlane:
         self._house = house
         self._inference = Inference(house)
 
-    async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer one request."""
+    async def __call__(
+        self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, caller: Caller
+    ) -> None:
+        """Answer one request of a caller who has come through the gate."""
         figures = self._house.settings
         body = await read_body(receive, figures.max_body_bytes, figures.upload_stall_seconds)
         if body is None:
             return  # the client left while it was still sending
-        exchange = AsgiExchange(scope, send, b"" if isinstance(body, Problem) else body)
+        exchange = AsgiExchange(scope, send, b"" if isinstance(body, Problem) else body, caller)
         whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, receive, nursery.cancel_scope)
@@ -109,7 +112,7 @@ class DataPlane:
 
     async def _models(self, exchange: Exchange) -> bool:
         """The list, or one model by any of its names; ids may contain slashes."""
-        catalog = self._house.runtime.parts.catalog
+        catalog = allowed(self._house.runtime.parts.catalog, exchange.caller)
         snapshot = self._house.runtime.snapshot()
         name = exchange.path.removeprefix(MODELS).removeprefix("/")
         model = (catalog.virtual(name) or catalog.resolve(name)) if name else None

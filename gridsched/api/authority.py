@@ -1,26 +1,30 @@
-"""Who may change the machine (H6). Pure.
+"""Who asks, and what that allows (H6): the admin token, API keys, and callers of this machine where there are no keys.
 
-Being on loopback is not enough: any program, and any page in a browser, of this machine is. Whoever drains, restarts or
-changes the server shows a credential. Today that is the local admin token; keys with scopes join it here.
+Owns the credentials while the server runs, and how many requests of each key are open. A secret comes in with a request
+and is compared as its digest, with all there are, so that how long it takes tells nothing about any of them. Must never
+keep a secret, say one, or let anybody in because keys could not be read.
 """
 
 import hmac
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
+from hashlib import sha256
 from typing import Final
 
-from gridsched.api.problems import Problem
+from gridsched.api.problems import Header, Problem, RequestError
 from gridsched.core.job import JobClass
+from gridsched.credentials import ApiKey, Scope
 
+__all__ = ["ANYBODY", "NOBODY", "Authority", "Caller", "Scope"]
 
-class Scope(Enum):
-    """What a caller may do (H6)."""
+CHALLENGE: Final[tuple[Header, ...]] = ((b"www-authenticate", b"Bearer"),)
+KEY_HEADERS = (b"x-api-key", b"api-key")
+"""What clients send in place of `Authorization: Bearer`: Anthropic's SDK, and Azure's."""
 
-    INFERENCE = "inference"
-    READ = "read"
-    RESIDENCY = "residency"
-    ADMIN = "admin"
+CONCURRENCY_RETRY_SECONDS = 1.0
+"""When a key that has all its requests open may ask again. A guess: nobody knows when one of them ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +46,123 @@ class Caller:
 ANYBODY: Final = Caller(frozenset({Scope.INFERENCE, Scope.READ, Scope.RESIDENCY}))
 """A caller from this machine where no keys are configured."""
 
+NOBODY: Final = Caller(frozenset())
+"""Whoever asks what needs no credential."""
+
+_ADMIN: Final = Caller(frozenset(Scope))
+
 
 class Authority:
-    """Knows the credentials. Without a token nobody may do what needs one."""
+    """Knows the credentials. Without an admin token nobody has that one's rights."""
 
-    def __init__(self, admin_token: str = "") -> None:
-        self._admin_token = admin_token.encode()
+    def __init__(self, admin_token: str = "", keys: Sequence[ApiKey] | None = ()) -> None:
+        self._admin = [(sha256(admin_token.encode()).digest(), _ADMIN)] if admin_token else []
+        self._open: Counter[str] = Counter()
+        self.keep(keys)
 
-    def refuse_admin(self, headers: Mapping[bytes, bytes]) -> Problem | None:
-        """The refusal of what changes the machine, or None for a request that may."""
-        if not self._admin_token:
+    def keep(self, keys: Sequence[ApiKey] | None) -> None:
+        """These are the keys from now on; requests that are open may finish. None: they are not known, and nobody is
+        let in but by the admin token."""
+        self._readable = keys is not None
+        self._known = [*self._admin, *((bytes.fromhex(key.sha256), _caller(key)) for key in keys or ())]
+
+    @property
+    def _has_keys(self) -> bool:
+        return not self._readable or len(self._known) > len(self._admin)
+
+    def identify(self, headers: Mapping[bytes, bytes], *, here: bool) -> Caller | Problem:
+        """Who asks, or a 401. `here`: whether the request comes from this machine."""
+        for secret in _secrets(headers):
+            known = self._caller_by(sha256(secret).digest())
+            if known is not None:
+                return known
+        if not self._readable:
+            return _unknown("this server cannot read its API keys, so it takes none; its log says what is wrong")
+        if self._has_keys:
+            said = "this API key is not known here" if _is_said(headers) else "this server wants an API key"
+            return _unknown(f"{said}; show one as Authorization: Bearer KEY or x-api-key: KEY")
+        if here:
+            return ANYBODY
+        return _unknown(
+            "this server has no API keys, and without one serves only callers on its own machine; make a key there:"
+            " gridsched keys add NAME"
+        )
+
+    def _caller_by(self, digest: bytes) -> Caller | None:
+        """Looks at all of them, whichever it is."""
+        found = None
+        for own, caller in self._known:
+            if hmac.compare_digest(own, digest):
+                found = caller
+        return found
+
+    def refuse(self, caller: Caller, needed: Collection[Scope], headers: Mapping[bytes, bytes]) -> Problem | None:
+        """The refusal of what needs one of these scopes, or None for a caller who has one."""
+        if not caller.scopes.isdisjoint(needed):
+            return None
+        if caller is NOBODY:
+            return _unknown("this needs a credential, as Authorization: Bearer KEY")
+        if caller is not ANYBODY:
+            has = ", ".join(scope.value for scope in Scope if scope in caller.scopes)
+            wants = " or ".join(scope.value for scope in Scope if scope in needed)
+            message = f"the key {caller.key} lacks the scope for this: it needs {wants}, and has {has}"
+            return Problem("insufficient_scope", message)
+        if not self._admin:
             return Problem(
                 "remote_admin_requires_credential",
                 "this server has no admin token: it keeps no data directory, or could not write there",
             )
-        said = headers.get(b"authorization")
-        if said is None:
-            return Problem(
-                "remote_admin_requires_credential",
-                "this needs the admin token, as Authorization: Bearer TOKEN; gridsched's own commands on the server's"
-                " machine find it in the data directory (admin.token)",
-            )
-        scheme, _, token = said.strip().partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._admin_token):
-            return None
+        if _is_said(headers):
+            return _unknown("this is not the server's admin token")
         return Problem(
-            "invalid_api_key", "this is not the server's admin token", headers=((b"www-authenticate", b"Bearer"),)
+            "remote_admin_requires_credential",
+            "this needs the admin token, as Authorization: Bearer TOKEN; gridsched's own commands on the server's"
+            " machine find it in the data directory (admin.token)",
         )
+
+    @contextmanager
+    def opened(self, caller: Caller) -> Iterator[None]:
+        """A request of this caller is open for the length of the block. Raises RequestError (429) where its key has as
+        many as it may."""
+        count = self._open[caller.key]
+        if caller.concurrency is not None and count >= caller.concurrency:
+            message = f"the key {caller.key} has {count} requests open, of {caller.concurrency} at once"
+            detail = {"open": count, "concurrency": caller.concurrency, "retry_after_s": CONCURRENCY_RETRY_SECONDS}
+            raise RequestError(Problem("key_concurrency", message, None, CONCURRENCY_RETRY_SECONDS, detail))
+        self._open[caller.key] = count + 1
+        try:
+            yield
+        finally:
+            self._open[caller.key] -= 1
+            if not self._open[caller.key]:
+                del self._open[caller.key]
+
+
+def _caller(key: ApiKey) -> Caller:
+    return Caller(
+        frozenset(key.scopes),
+        key.name,
+        key.default_class,
+        key.highest_class,
+        key.models,
+        key.concurrency,
+        key.queue_share,
+    )
+
+
+def _secrets(headers: Mapping[bytes, bytes]) -> Iterator[bytes]:
+    """What the request shows. Clients may send several, with something made up in the one that they do not use."""
+    words = headers.get(b"authorization", b"").split(None, 1)
+    if len(words) > 1 and words[0].lower() == b"bearer":
+        yield words[1].strip()
+    for name in KEY_HEADERS:
+        if secret := headers.get(name, b"").strip():
+            yield secret
+
+
+def _is_said(headers: Mapping[bytes, bytes]) -> bool:
+    return any(name in headers for name in (b"authorization", *KEY_HEADERS))
+
+
+def _unknown(message: str) -> Problem:
+    return Problem("invalid_api_key", message, headers=CHALLENGE)

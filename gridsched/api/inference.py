@@ -12,6 +12,8 @@ import trio
 
 from gridsched.api import embeddings
 from gridsched.api.abilities import check, meant
+from gridsched.api.allowed import allowed
+from gridsched.api.authority import Caller
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.images import Images, links_of
@@ -33,11 +35,12 @@ ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request means: the model or family that serves it, its class, and the virtual model that it was asked
-    under, if it was one."""
+    """What a request means: the model or family that serves it, its class and the one before its key lowered it, and
+    the virtual model that it was asked under, if it was one."""
 
     model: CatalogModel | CatalogFamily
     job_class: JobClass
+    wanted_class: JobClass
     virtual: CatalogVirtual | None
 
     @property
@@ -58,7 +61,8 @@ class Inference:
         """Answer one request. False: the answer was cut off and its connection must be broken."""
         tally = Tally(trio.current_time())
         try:
-            return await self._serve(exchange, route, tally)
+            with self._house.authority.opened(exchange.caller):
+                return await self._serve(exchange, route, tally)
         except RequestError as error:
             tally.code = error.problem.status
             await send_problem(exchange, error.problem)
@@ -70,7 +74,7 @@ class Inference:
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
         request = decode(route, exchange.headers, exchange.body)
         media = media_of(request)
-        asked = await self._resolve(request, media)
+        asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
         plan = None
         edits: dict[str, bytes] = {}  # members that go up with another value than they came with
@@ -80,19 +84,19 @@ class Inference:
             edits.update(await self._images.put_in(request, links))
         if asked.virtual is not None:
             edits = shaped(asked.virtual.entry, request, edits)
-        job = self._job(request, asked, media, steps=len(plan.chunks) if plan else 1)
+        job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
-            seat = Seat(self._house, exchange, ticket, tally)
+            seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
             if plan is not None:
                 return await embeddings.answer(seat, plan)
             if request.stream:
                 return await _stream(seat, request, edits)
             return await _converse(seat, _plain(seat), request, edits)
 
-    async def _resolve(self, request: InferenceRequest, media: frozenset[Medium]) -> Asked:
+    async def _resolve(self, request: InferenceRequest, media: frozenset[Medium], caller: Caller) -> Asked:
         """What is asked for. Raises RequestError: 404, 503 or 400, before anything is loaded."""
         asked = word = request.model or DEFAULT_MODEL
-        catalog = self._house.runtime.parts.catalog
+        catalog = allowed(self._house.runtime.parts.catalog, caller)
         suffix_class = None
         found = meant(catalog, word, request.route)
         if found is None and "@" in asked:  # an exact name wins over a suffix
@@ -103,21 +107,26 @@ class Inference:
         if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
         if isinstance(found, CatalogModel) and await self._is_another(found):
-            found = catalog.resolve(found.name) or found
+            found = self._house.runtime.parts.catalog.resolve(found.name) or found
         model, virtual = _servable(found), catalog.virtual(word)
         check(catalog, found, request.route, media)
         if virtual is not None and virtual.base.name != found.name:
             virtual = None  # the default model is one, and another stands in for it
         default_class = virtual.entry.default_class if virtual is not None else None
-        given = (request.job_class, suffix_class, request.tier_class, default_class, model.default_class)
-        return Asked(found, next((one for one in given if one is not None), JobClass.INTERACTIVE), virtual)
+        by_request = (request.job_class, suffix_class, request.tier_class)
+        given = (*by_request, caller.default_class, default_class, model.default_class)
+        wanted = next((one for one in given if one is not None), JobClass.INTERACTIVE)
+        used = max(wanted, caller.highest_class or JobClass.INTERACTIVE)  # the lower of the two
+        return Asked(found, used, wanted, virtual)
 
     async def _is_another(self, model: CatalogModel) -> bool:
         """Whether what could not be served, or fails to load, has been mended on the disk since it was read."""
         runtime = self._house.runtime
         return await (runtime.look_again if model.spec is None else runtime.look_at_failed)(model.name)
 
-    def _job(self, request: InferenceRequest, asked: Asked, media: frozenset[Medium], steps: int) -> Job:
+    def _job(
+        self, request: InferenceRequest, asked: Asked, media: frozenset[Medium], caller: Caller, steps: int
+    ) -> Job:
         return Job(
             id=self._house.runtime.desk.new_id(),
             model=asked.model.name,
@@ -127,6 +136,8 @@ class Inference:
             max_wait_seconds=request.max_wait_seconds,
             warm_only=request.warm_only,
             no_evict=request.no_evict,
+            key=caller.key,
+            queue_share=caller.queue_share,
             ttl_seconds=request.ttl_seconds or asked.ttl_seconds,
             quality=request.quality,
             media=media,

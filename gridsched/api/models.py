@@ -13,7 +13,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption, ModelSpec, Tier
 from gridsched.core.snapshot import InstanceView, Snapshot
-from gridsched.ports import Catalog, CatalogFamily, CatalogModel, CatalogVirtual
+from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Names
 
 OWNER = "gridsched"
 _STATES: Mapping[InstanceState, str] = {
@@ -28,7 +28,7 @@ _STATE_WORDS = (*dict.fromkeys(_STATES.values()), "cold", "failed", "unavailable
 """The public words for a model's state, nearest to serving first."""
 
 
-def listing(catalog: Catalog, snapshot: Snapshot) -> bytes:
+def listing(catalog: Names, snapshot: Snapshot) -> bytes:
     """OpenAI's list of all models, families and virtual models, those that cannot be served among them."""
     data = [describe(model, snapshot) for model in catalog.models()]
     data += [describe_family(family, snapshot) for family in catalog.families()]

@@ -43,12 +43,13 @@ class Origins:
     host: str
     listed: frozenset[str] = frozenset()
 
-    def refuse(self, headers: Mapping[bytes, bytes]) -> Problem | None:
-        """The refusal, or None for a request that may pass. A server that others can reach has names we cannot know."""
+    def refuse(self, headers: Mapping[bytes, bytes], *, by_any_name: bool = False) -> Problem | None:
+        """The refusal, or None for a request that may pass. A server that others can reach, be it through a proxy
+        (`by_any_name`), has names we cannot know."""
         host = _said(headers, b"host")
         own = self.host.lower()
         name = _hostname(f"//{host}")
-        if host and _is_loopback(own) and not (_is_loopback(name) or name == own):
+        if host and not by_any_name and _is_loopback(own) and not (_is_loopback(name) or name == own):
             return Problem("cross_origin", f"this server does not answer for the host {host[:LONGEST_SAID_NAME]!r}")
         if b"origin" not in headers:
             return None

@@ -18,7 +18,7 @@ from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import JSON, Sink, Way, run_step
 from gridsched.core.commands import Grant, Rejection, RejectionCode
 from gridsched.core.ids import ModelName
-from gridsched.core.job import JobKind, Outcome, OutcomeKind
+from gridsched.core.job import JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.runtime.desk import Ticket
 from gridsched.runtime.runtime import Runtime
 
@@ -80,11 +80,15 @@ class UntilAnswered:
 class Seat:
     """A job's ticket together with the exchange it answers."""
 
-    def __init__(self, house: House, exchange: Exchange, ticket: Ticket, tally: Tally) -> None:
+    def __init__(
+        self, house: House, exchange: Exchange, ticket: Ticket, tally: Tally, wanted_class: JobClass | None = None
+    ) -> None:
+        """`wanted_class` is the one before its key lowered it; the answer says so."""
         self.house = house
         self.exchange = exchange
         self.ticket = ticket
         self.tally = tally
+        self._wanted_class = wanted_class
         self._submitted_at = trio.current_time()
         self._queue_seconds: float | None = None
         self._last: Grant | None = None
@@ -146,6 +150,8 @@ class Seat:
             (b"x-gridsched-class", job.job_class.label.encode()),
             (b"x-gridsched-model", self._model.encode()),
         ]
+        if self._wanted_class is not None and self._wanted_class is not job.job_class:
+            headers.append((b"x-gridsched-class-capped", self._wanted_class.label.encode()))
         if self._queue_seconds is not None:
             headers.append((b"x-gridsched-queue-ms", b"%d" % round(self._queue_seconds * 1000)))
         return headers

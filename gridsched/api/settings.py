@@ -1,6 +1,7 @@
 """The figures of the front. Owns no behaviour."""
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 
 MIB = 1024 * 1024
 
@@ -11,6 +12,7 @@ class FrontSettings:
 
     host: str = "127.0.0.1"
     cors_origins: frozenset[str] = frozenset()  # pages from elsewhere that may use the server
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # they alone may say who called (H6)
     max_body_bytes: int = 64 * MIB
     embedding_chunk: int = 32  # S3
     stall_seconds: float = 600.0  # S9; a plain answer is silent until it is whole, so this bounds a whole generation

@@ -77,16 +77,27 @@ def _hopeless(state: State, job: Job, model: ModelState) -> Rejection | None:
 def _queue_full(state: State, job: Job, model: ModelState) -> Rejection | None:
     """S9. A job that is granted in its own step never waits, so no queue is too full for it."""
     count = state.counts[job.job_class]
-    limit = state.policy.queues[job.job_class].max_length
-    if count.waiting < limit or _is_granted_at_once(state, job, model):
+    length, limit = count.waiting, state.policy.queues[job.job_class].max_length
+    whose: dict[str, object] = {}
+    full = f"the {job.job_class.label} queue is full: {length} jobs wait, the limit is {limit}"
+    if length < limit and job.queue_share is not None:
+        length, limit = count.of_key[job.key], length_of_share(job.queue_share, limit)
+        whose = {"key": job.key}
+        full = f"the key {job.key} has {length} jobs in the {job.job_class.label} queue, its share is {limit}"
+    if length < limit or _is_granted_at_once(state, job, model):
         return None
     seconds = count.retry_after_seconds(state.now, FIRST_RETRY_SECONDS)
     return Rejection(
         RejectionCode.QUEUE_FULL,
-        f"the {job.job_class.label} queue is full: {count.waiting} jobs wait, the limit is {limit}",
+        full,
         seconds,
-        {"queue_length": count.waiting, "max_length": limit, "retry_after_s": ceil(seconds)},
+        {"queue_length": length, "max_length": limit, "retry_after_s": ceil(seconds), **whose},
     )
+
+
+def length_of_share(share: float, max_length: int) -> int:
+    """How many jobs of a key may wait, at least one: a share in hundredths is a fraction that no float has."""
+    return max(1, ceil(round(share * max_length, 6)))
 
 
 def _is_granted_at_once(state: State, job: Job, model: ModelState) -> bool:

@@ -5,7 +5,7 @@ Raises InvariantViolation with the story of what it concerns. INV-1 and INV-3 ar
 made, in `lifecycle.stop` and `Ledger.reserve`.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from math import inf
@@ -141,7 +141,9 @@ def inv_5_every_job_is_in_one_place(state: State) -> None:
         if not entry.over:
             running[entry.record.job.job_class] += 1
     for each, kept in zip(CLASSES, state.counts, strict=True):
-        if (waiting[each], running[each]) != (kept.waiting, kept.running):
+        of_key = Counter(state.jobs[job].job.key for job in queued if state.jobs[job].job.job_class is each)
+        del of_key[""]
+        if (waiting[each], running[each], of_key) != (kept.waiting, kept.running, kept.of_key):
             broken(state, 5, f"the counts of {each.label} are wrong")
 
 

@@ -74,7 +74,8 @@ class Job:
 
     `steps` is at least 1; `max_wait_seconds` is the request's own longest wait (S9), None for the class's.
     `warm_only`: never load for me. `no_evict`: load for me only where nothing must go.
-    `key` is the name of the API key that sent it, "" without keys. `ttl_seconds`: how long the model is kept after it
+    `key` is the name of the API key that sent it, "" without keys; `queue_share` the part of its class's queue that
+    the key's jobs may take (above 0, at most 1), None for all. `ttl_seconds`: how long the model is kept after it
     (R6), None for as configured; 0 is ignored. `model` may name a family: `quality` is then the lowest that will do,
     None for any, and `media` what the variant must take (R10).
     """
@@ -91,6 +92,7 @@ class Job:
     ttl_seconds: float | None = None
     quality: Quality | None = None
     media: frozenset[Medium] = NO_MEDIA
+    queue_share: float | None = None
 
 
 class OutcomeKind(Enum):

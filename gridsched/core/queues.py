@@ -11,7 +11,7 @@ is empty.
 """
 
 import heapq
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -274,11 +274,27 @@ def _holds(entry: tuple[float, int, JobRecord]) -> bool:
 
 @dataclass(slots=True)
 class ClassCounts:
-    """How many of a class wait and run, and when the last ones left the queue, for an honest `Retry-After`."""
+    """How many of a class wait and run, and when the last ones left the queue, for an honest `Retry-After`. `of_key`
+    counts those that wait by API key; without keys it stays empty."""
 
     waiting: int = 0
     running: int = 0
+    of_key: Counter[str] = field(default_factory=Counter)
     departures: deque[float] = field(default_factory=lambda: deque(maxlen=16))
+
+    def entered(self, key: str) -> None:
+        """A job of a key has come to wait."""
+        self.waiting += 1
+        if key:
+            self.of_key[key] += 1
+
+    def left(self, key: str) -> None:
+        """It waits no longer."""
+        self.waiting -= 1
+        if key:
+            self.of_key[key] -= 1
+            if not self.of_key[key]:
+                del self.of_key[key]
 
     def retry_after_seconds(self, now: float, fallback_seconds: float) -> float:
         """The mean time between departures, the one that is still awaited included; at least a second, at most an

@@ -24,7 +24,7 @@ def enter(state: State, record: JobRecord, model: ModelState, *, at_old_place: b
         queue.put_back(record)
     else:
         queue.add(record)
-    state.counts[record.job.job_class].waiting += 1
+    state.counts[record.job.job_class].entered(record.job.key)
     state.waiting_models[model.name] = model
     state.entered.append(record)
     state.touched[model.name] = model
@@ -57,7 +57,7 @@ def leave(state: State, record: JobRecord, model: ModelState) -> None:
     if record.group is not None:
         record.group.remove(state, record)
     count = state.counts[record.job.job_class]
-    count.waiting -= 1
+    count.left(record.job.key)
     if record.place < state.now:
         count.departures.append(state.now)
     if not queue.count:

@@ -50,7 +50,7 @@ from gridsched.core.events import (
     UnloadAsked,
 )
 from gridsched.core.ids import GrantId, JobId
-from gridsched.core.job import JobClass, OutcomeKind
+from gridsched.core.job import Job, JobClass, OutcomeKind
 from sim.checkers.facts import Facts
 from sim.checkers.notes import LONG_AGO, GrantNote, InstanceNote, JobNote, LeaseNote, Line, Wish, WishNote
 
@@ -124,8 +124,12 @@ class Book(Facts):
         self.steps_of_key[key] = note.ahead + job.steps
         self.jobs[job.id] = note
         self.chats += not low
-        self.unserved[job.job_class] += 1
+        self._count_unserved(job, 1)
         self._enter(note)
+
+    def _count_unserved(self, job: Job, change: int) -> None:
+        self.unserved[job.job_class] += change
+        self.unserved_of_key[job.job_class, job.key] += change
 
     def _enter(self, note: JobNote) -> None:
         line = self.lines.get(note.model)
@@ -223,7 +227,7 @@ class Book(Facts):
         self.chats -= not note.low
         self.steps_of_key[note.low, note.job.key] -= note.job.steps
         if note.first_granted_at is None:
-            self.unserved[note.job_class] -= 1
+            self._count_unserved(note.job, -1)
         line = self.lines.get(note.model)
         if line is not None and job_id in line.jobs:
             self._leave(note)
@@ -387,7 +391,7 @@ class Book(Facts):
         instance.chats += not job.low
         if job.first_granted_at is None:
             job.first_granted_at = self.now
-            self.unserved[job.job_class] -= 1
+            self._count_unserved(job.job, -1)
 
     def _note_rejection(self, command: RejectJob) -> None:
         self._close(command.job_id, command.rejection.code._value_)

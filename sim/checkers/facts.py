@@ -36,6 +36,7 @@ class Facts:
         self.lines: dict[ModelName, Line] = {}
         self.chats = 0
         self.unserved: Counter[JobClass] = Counter()
+        self.unserved_of_key: Counter[tuple[JobClass, str]] = Counter()
         self.steps_of_key: Counter[tuple[bool, str]] = Counter()
         self.grants: dict[GrantId, GrantNote] = {}
         self.instances: dict[InstanceId, InstanceNote] = {}

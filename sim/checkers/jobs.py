@@ -2,10 +2,13 @@
 
 import heapq
 from collections.abc import Callable, Mapping
+from fractions import Fraction
+from math import ceil
 
 from gridsched.core.commands import GrantStep, RejectionCode, RejectJob
 from gridsched.core.events import JobSubmitted, PolicyChanged
 from gridsched.core.ids import JobId
+from gridsched.core.job import Job
 from sim.checkers.checker import Checker, Violation, Waits
 from sim.checkers.facts import Facts
 from sim.checkers.notes import JobNote
@@ -135,6 +138,14 @@ class Jobs(Checker):
             length = book.unserved[job_class]
             if length > queue.max_length:
                 self.broken("S9", f"the {job_class.label} queue has {length} jobs, {queue.max_length} may wait")
+        if self._came is not None and self._came.job.queue_share is not None:
+            self._judge_share(self._came.job, self._came.job.queue_share)
+
+    def _judge_share(self, job: Job, share: float) -> None:
+        length = self.book.unserved_of_key[job.job_class, job.key]
+        limit = ceil(Fraction(str(share)) * self.book.policy.queues[job.job_class].max_length)
+        if length > limit:
+            self.broken("S9", f"the key {job.key} has {length} {job.job_class.label} jobs, {limit} may wait")
 
     def _limit(self, note: JobNote) -> float | None:
         """The job's own longest wait and its class's, whichever is shorter."""

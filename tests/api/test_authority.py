@@ -8,12 +8,19 @@ from trio.testing import MockClock
 
 from gridsched import app
 from gridsched.api.admin import RESTART
-from gridsched.api.authority import Authority
+from gridsched.api.authority import Authority, Scope
+from gridsched.api.problems import Problem
 from tests.support.front import ADMIN_WORD, serving
 
 ROUTES = ("/api/drain", "/api/restart")
 CHAT = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 ADMIN = {"Authorization": f"Bearer {ADMIN_WORD}"}
+
+
+def refusal(authority: Authority, headers: dict[bytes, bytes]) -> Problem | None:
+    """Why somebody on this machine may not change it."""
+    caller = authority.identify(headers, here=True)
+    return caller if isinstance(caller, Problem) else authority.refuse(caller, (Scope.ADMIN,), headers)
 
 
 @pytest.mark.parametrize(
@@ -45,20 +52,20 @@ async def test_H6_loopback_alone_may_not_end_the_server(
 def test_H6_without_a_token_nobody_may() -> None:
     """An empty token does not let an empty credential in."""
     for said in (b"Bearer ", b"Bearer", b""):
-        problem = Authority("").refuse_admin({b"authorization": said})
+        problem = refusal(Authority(""), {b"authorization": said})
         assert problem is not None
         assert problem.status == 403
-    assert Authority("a" * 32).refuse_admin({b"authorization": b"bearer  " + b"a" * 32}) is None
+    assert refusal(Authority("a" * 32), {b"authorization": b"bearer  " + b"a" * 32}) is None
 
 
 def test_H6_a_token_that_cannot_be_written_does_not_stop_the_server(tmp_path: Path) -> None:
     """A full disk, or a folder that has gone: that is said, and nobody may."""
     said: list[str] = []
     authority = app.authority_in(tmp_path / "absent", said.append)
-    assert authority.refuse_admin({b"authorization": b"Bearer " + b"a" * 64}) is not None
+    assert refusal(authority, {b"authorization": b"Bearer " + b"a" * 64}) is not None
     assert len(said) == 1
     assert f"no admin token can be kept in {tmp_path / 'absent'}: No such file" in said[0]
-    assert app.authority_in(None, said.append).refuse_admin({}) is not None
+    assert refusal(app.authority_in(None, said.append), {}) is not None
     assert len(said) == 1
 
 

@@ -1,6 +1,7 @@
 """Every checker speaks when its rule is broken, and is silent when it is kept. Hand-made tapes, no scheduler."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -427,6 +428,17 @@ def test_S9_a_queue_is_longer_than_it_may_be() -> None:
     tape.ready(1, "a", job(1))
     tape.hear(JobSubmitted(job(2)))
     tape.hear(JobSubmitted(job(3)))
+    assert tape.rules == {"S9"}
+
+
+def test_S9_a_key_has_more_of_a_queue_than_its_share() -> None:
+    """Of four that may wait a quarter is its; its second job waits, too."""
+    limits = {job_class: QueueLimits(max_length=4) for job_class in JobClass}
+    tape = Tape(model("a", parallel=1), model("b"), policy=Policy(queues=limits))
+    tape.ready(1, "a", job(1))
+    tape.hear(JobSubmitted(replace(job(2), key="red", queue_share=0.25)))
+    assert tape.rules == set()
+    tape.hear(JobSubmitted(replace(job(3), key="red", queue_share=0.25)))
     assert tape.rules == {"S9"}
 
 

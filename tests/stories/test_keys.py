@@ -2,9 +2,10 @@
 
 import pytest
 
+from gridsched.core.commands import RejectionCode
 from gridsched.core.ids import JobId
 from gridsched.core.job import JobClass
-from gridsched.core.policy import Policy
+from gridsched.core.policy import Policy, QueueLimits
 from tests.stories.world import BACKGROUND, BATCH, CHAT, DIED, World, model, option
 
 
@@ -284,3 +285,48 @@ def test_S5_a_job_of_another_key_is_not_relieved_before_it_is_starved_itself() -
     world.advance(0.5)
     assert world.granted_at(first) == world.now
     assert world.waits(second)
+
+
+SHORT = {job_class: QueueLimits(max_length=7) for job_class in JobClass}
+
+
+@pytest.mark.parametrize(("share", "may_wait"), [(0.01, 1), (0.25, 2), (0.5, 4), (1.0, 7), (2 / 7, 2)])
+def test_S9_a_key_fills_its_share_of_a_queue_and_no_more(share: float, may_wait: int) -> None:
+    """What is refused names the key; another key, and another class of the same key, still find room."""
+    world = one_slot(queues=SHORT)
+    world.submit("m", BACKGROUND, key="before")
+    waiting = [world.submit("m", BACKGROUND, key="A", queue_share=share) for _ in range(may_wait)]
+    assert [world.rejection(job) for job in waiting] == [None] * may_wait
+    rejection = world.rejection(world.submit("m", BACKGROUND, key="A", queue_share=share))
+    assert rejection is not None
+    assert rejection.code is RejectionCode.QUEUE_FULL
+    assert ("A" in rejection.message) == (share < 1)
+    assert rejection.detail.get("key") == ("A" if share < 1 else None)
+    assert rejection.detail["max_length"] == may_wait
+    assert rejection.retry_after_seconds is not None
+    assert world.rejection(world.submit("m", BATCH, key="A", queue_share=share)) is None
+    if share < 1:
+        assert world.rejection(world.submit("m", BACKGROUND, key="B")) is None
+
+
+def test_S9_a_share_is_free_again_when_its_job_runs_or_leaves() -> None:
+    """One may wait: the next may when that is granted, or its client goes."""
+    world = one_slot(queues=SHORT)
+    running = world.submit("m", BACKGROUND, key="A", queue_share=0.1)
+    first = world.submit("m", BACKGROUND, key="A", queue_share=0.1)
+    assert world.rejection(world.submit("m", BACKGROUND, key="A", queue_share=0.1)) is not None
+    world.finish(running)
+    second = world.submit("m", BACKGROUND, key="A", queue_share=0.1)
+    world.leave(second)
+    third = world.submit("m", BACKGROUND, key="A", queue_share=0.1)
+    assert world.granted_at(first) is not None
+    assert [world.rejection(job) for job in (first, second, third)] == [None] * 3
+    assert world.scheduler.state.counts[BACKGROUND].of_key == {"A": 1}
+
+
+def test_S9_no_share_is_too_small_for_a_job_that_need_not_wait() -> None:
+    """Every slot of a free model can be had by one key."""
+    world = World((model("m", option(6, 4)),), policy=Policy(queues=SHORT, interactive_cooldown_seconds=0.0))
+    world.warm("m", job_class=BACKGROUND)
+    jobs = [world.submit("m", BATCH, key="A", queue_share=0.1) for _ in range(4)]
+    assert None not in [world.granted_at(job) for job in jobs]

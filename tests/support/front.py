@@ -136,6 +136,7 @@ class House:
     world: SimWorld
     upstream: ScriptedUpstream
     metrics: Metrics
+    authority: Authority
     lines: list[Line]
     ended: trio.Event
 
@@ -204,9 +205,8 @@ async def serving(
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     ended = trio.Event()
-    front = Front(
-        listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, Authority(ADMIN_WORD), resolve
-    )
+    authority = Authority(ADMIN_WORD)
+    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, authority, resolve)
 
     async def serve() -> None:
         await runtime.serve(front)
@@ -214,7 +214,7 @@ async def serving(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
-        yield House(port, runtime, world, upstream, metrics, lines, ended)
+        yield House(port, runtime, world, upstream, metrics, authority, lines, ended)
         runtime.end()
         await ended.wait()
     assert runtime.desk.open_tickets == 0

@@ -1,0 +1,146 @@
+"""The door before every route: where a request comes from and who asks, before its body is read (H6).
+
+Owns which address a request counts as coming from, and what nobody need show a credential for. Must never believe a
+header about where somebody is that a proxy of ours has not written. Pure, but for one warning.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, cast
+
+from hypercorn.typing import HTTPScope
+
+from gridsched.api.authority import NOBODY, Authority, Caller, Scope
+from gridsched.api.problems import Problem
+from gridsched.api.routes import in_data_plane
+
+log = logging.getLogger(__name__)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+
+_CALLER = "gridsched.caller"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a request came: from this machine (`is_here`), or through a proxy of ours from elsewhere (`is_sent_on`).
+    Whoever comes that way needs a credential, which no page has; so it may know the server by any name."""
+
+    is_here: bool
+    is_sent_on: bool
+
+
+class Gate:
+    """Lets requests in. `trusted` are the proxies that may say who called."""
+
+    def __init__(self, authority: Authority, trusted: Sequence[Network] = ()) -> None:
+        self._authority = authority
+        self._trusted = trusted
+        self._has_warned = False
+
+    def way(self, client: tuple[str, int] | None, headers: Mapping[bytes, bytes]) -> Way:
+        """How a request came, by its connection and what proxies of ours have written."""
+        peer = _address(client[0]) if client else None
+        address = self._address(peer, headers)
+        is_here = address is not None and address.is_loopback
+        return Way(is_here, is_sent_on=address is not peer and not is_here)
+
+    def admit(self, scope: HTTPScope, headers: Mapping[bytes, bytes], way: Way) -> Caller | Problem:
+        """Who asks, or why that gets nothing. In the data plane the caller may ask models."""
+        caller = self._authority.identify(headers, here=way.is_here)
+        if isinstance(caller, Problem):
+            return NOBODY if _is_open(scope) else caller
+        if not in_data_plane(scope["path"]):
+            return caller
+        needed = {Scope.INFERENCE, Scope.READ} if scope["method"] in LOOKING else {Scope.INFERENCE}
+        return self._authority.refuse(caller, needed, headers) or caller
+
+    def _address(self, peer: Address | None, headers: Mapping[bytes, bytes]) -> Address | None:
+        """Where a request comes from; None where nobody knows."""
+        if not self._is_trusted(peer):
+            if peer is not None and peer.is_loopback and _is_forwarded(headers):
+                self._warn_once(peer)
+            return peer
+        found = {self._first_foreign(hops) for hops in (_forwarded_for(headers), _forwarded(headers)) if hops}
+        if not found:
+            return peer
+        # A proxy writes one of the two headers, and passes the other on as its client wrote it.
+        return found.pop() if len(found) == 1 else None
+
+    def _is_trusted(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._trusted)
+
+    def _first_foreign(self, hops: Sequence[str]) -> Address | None:
+        """The last hop that is no proxy of ours; where all are ours, the first. None for what is no address."""
+        address = None
+        for hop in reversed(hops):
+            address = _address(hop)
+            if not self._is_trusted(address):
+                break
+        return address
+
+    def _warn_once(self, peer: Address) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "a proxy at %s sends requests on, and all its clients count as this machine: name it in"
+                " server.trusted_proxies, and make keys (gridsched keys add NAME)",
+                peer,
+            )
+
+
+def stamped(scope: HTTPScope, caller: Caller) -> HTTPScope:
+    """The scope with who asks, for an application behind the gate."""
+    return cast("HTTPScope", {**scope, _CALLER: caller})
+
+
+def caller_of(scope: Mapping[str, Any]) -> Caller:
+    """Who asks, of a scope that has come through the gate."""
+    caller = scope[_CALLER]
+    assert isinstance(caller, Caller)  # noqa: S101 - for the type checker
+    return caller
+
+
+def _is_open(scope: HTTPScope) -> bool:
+    """Whether the server is alive may be asked by all; the deep check makes models work, and may not."""
+    return scope["path"] == "/health" and scope["method"] in LOOKING and b"deep" not in scope["query_string"]
+
+
+def _is_forwarded(headers: Mapping[bytes, bytes]) -> bool:
+    return b"x-forwarded-for" in headers or b"forwarded" in headers
+
+
+def _forwarded_for(headers: Mapping[bytes, bytes]) -> list[str]:
+    """The hops of `X-Forwarded-For`, the client's first."""
+    return [hop.strip() for hop in headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",") if hop.strip()]
+
+
+def _forwarded(headers: Mapping[bytes, bytes]) -> list[str]:
+    """The hops of `Forwarded` (RFC 7239), the client's first; one that does not say for whom is no address."""
+    elements = headers.get(b"forwarded", b"").decode("latin-1").split(",")
+    return [_for(element) for element in elements if element.strip()]
+
+
+def _for(element: str) -> str:
+    pairs: Iterator[tuple[str, str, str]] = (pair.strip().partition("=") for pair in element.split(";"))
+    return next((value.strip().strip('"') for name, _, value in pairs if name.lower() == "for"), "")
+
+
+def _address(text: str) -> Address | None:
+    """An address, with or without a port; one of IPv4 in the form of IPv6 is that of IPv4. None for anything else."""
+    host = text.strip().partition("%")[0]
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address

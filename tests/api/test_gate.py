@@ -1,0 +1,121 @@
+"""Where a request comes from and who asks, before anything of it is read (H6)."""
+
+from ipaddress import ip_network
+from typing import Any, cast
+
+import pytest
+from hypercorn.typing import HTTPScope
+from trio.testing import MockClock
+
+from gridsched.api.authority import ANYBODY, NOBODY, Authority, Caller
+from gridsched.api.exchange import joined
+from gridsched.api.gate import Gate
+from gridsched.api.problems import Problem
+from gridsched.api.settings import FrontSettings
+from tests.support.front import ADMIN_WORD, serving
+
+PROXY = "10.0.0.1"
+TRUSTED = ["10.0.0.0/24", "127.0.0.1", "fd00::/8"]
+
+
+def admitted(
+    peer: str | None, trusted: list[str], path: str = "/v1/models", query: bytes = b"", **headers: str
+) -> Caller | Problem:
+    """What the gate says of a request, on a server without keys. Underscores stand for dashes."""
+    named = {"host": "localhost:1234"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    scope: dict[str, Any] = {
+        "method": "GET",
+        "path": path,
+        "query_string": query,
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
+        "client": (peer, 4711) if peer else None,
+    }
+    gate = Gate(Authority("a" * 32), [ip_network(each) for each in trusted])
+    said = joined(scope["headers"])
+    return gate.admit(cast("HTTPScope", scope), said, gate.way(scope["client"], said))
+
+
+HERE = [
+    ("127.0.0.1", [], {}),
+    ("127.9.9.9", [], {}),
+    ("::1", [], {}),
+    ("::ffff:127.0.0.1", [], {}),
+    ("127.0.0.1", TRUSTED, {}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1"}),
+    (PROXY, TRUSTED, {"forwarded": 'for="[::1]:4711";proto=https'}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "::1", "forwarded": "For=[::1]"}),
+    ("127.0.0.1", [], {"x_forwarded_for": "203.0.113.9"}),
+]
+ELSEWHERE = [
+    ("192.0.2.7", [], {}),
+    ("192.0.2.7", [], {"x_forwarded_for": "127.0.0.1"}),
+    ("192.0.2.7", TRUSTED, {"x_forwarded_for": "127.0.0.1"}),
+    ("192.0.2.7", TRUSTED, {"forwarded": "for=127.0.0.1"}),
+    ("fe80::1%eth0", [], {}),
+    (None, [], {}),
+    (PROXY, TRUSTED, {}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "203.0.113.9"}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1, 203.0.113.9"}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1, 203.0.113.9, 10.0.0.7"}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1, unknown"}),
+    (PROXY, TRUSTED, {"x_forwarded_for": "localhost"}),
+    (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1, for=203.0.113.9;by=10.0.0.1"}),
+    (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1, for=_hidden"}),
+    (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1, by=10.0.0.1"}),
+    (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1", "x_forwarded_for": "203.0.113.9"}),
+    (PROXY, TRUSTED, {"forwarded": "for=203.0.113.9", "x_forwarded_for": "127.0.0.1"}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "203.0.113.9"}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "\xff\xfe"}),
+]
+
+
+@pytest.mark.parametrize(("peer", "trusted", "headers"), HERE)
+def test_H6_without_keys_this_machine_is_let_in(peer: str, trusted: list[str], headers: dict[str, str]) -> None:
+    """By its address, or by what a proxy that is trusted says; what any other says is not heard."""
+    assert admitted(peer, trusted, **headers) is ANYBODY
+
+
+@pytest.mark.parametrize(("peer", "trusted", "headers"), ELSEWHERE)
+def test_H6_without_keys_nobody_else_is_and_hears_how_to_make_one(
+    peer: str | None, trusted: list[str], headers: dict[str, str]
+) -> None:
+    """The last hop that is no proxy of ours counts; of two headers that differ neither is believed."""
+    problem = admitted(peer, trusted, **headers)
+    assert isinstance(problem, Problem)
+    assert (problem.status, problem.code) == (401, "invalid_api_key")
+    assert (b"www-authenticate", b"Bearer") in problem.head()
+    assert "gridsched keys add" in problem.message
+
+
+def test_H6_whether_the_server_lives_may_be_asked_by_all_but_not_the_deep_check() -> None:
+    """That one makes models work."""
+    assert admitted("192.0.2.7", [], "/health") is NOBODY
+    assert isinstance(admitted("192.0.2.7", [], "/health", b"deep=1"), Problem)
+    assert isinstance(admitted("192.0.2.7", [], "/health/x"), Problem)
+    assert isinstance(admitted("192.0.2.7", [], "/metrics"), Problem)
+
+
+async def test_H6_through_a_proxy_the_server_has_other_names_for_those_with_a_key(autojump_clock: MockClock) -> None:
+    """A page that has a browser of this machine dial a foreign name has none, whatever hops it makes up."""
+    figures = FrontSettings(trusted_proxies=(ip_network("127.0.0.0/8"),))
+    named = {"Host": "rig.example", "X-Forwarded-For": "203.0.113.9"}
+    async with serving(autojump_clock, figures) as house:
+        for headers, status, code in (
+            (named | {"Authorization": f"Bearer {ADMIN_WORD}"}, 200, None),
+            (named, 401, "invalid_api_key"),
+            (named | {"X-Forwarded-For": "127.0.0.1"}, 403, "cross_origin"),
+            ({"Host": "rig.example"}, 403, "cross_origin"),
+            ({"X-Forwarded-For": "127.0.0.1"}, 200, None),
+            ({}, 200, None),
+        ):
+            answer = await house.ask("GET", "/v1/models", headers=headers)
+            assert (answer.status, answer.json.get("error") and answer.error["code"]) == (status, code), headers
+
+
+def test_H6_a_proxy_that_is_not_trusted_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """All its clients count as this machine: whoever runs the server should know."""
+    gate = Gate(Authority())
+    for _ in range(3):
+        assert gate.way(("127.0.0.1", 1), {b"x-forwarded-for": b"203.0.113.9"}).is_here
+    assert len(caplog.records) == 1
+    assert "server.trusted_proxies" in caplog.text
