@@ -51,8 +51,10 @@ from gridsched.runtime.vet import too_little
 from gridsched.runtime.wishes import Wishes
 
 SETTLE_FIRST_SECONDS = 0.02
-SETTLE_LONGEST_SECONDS = 0.5
-"""How often a process is asked whether an abandoned step has ended: at once, then less and less often."""
+SETTLE_LONGEST_SECONDS = 1.25
+"""How often a process is asked whether an abandoned step has ended: at once, then less and less often, and soon less
+than once a second. llama-server looks whether a plain answer's client is still there when its handler has slept for a
+second, and every answer of its own wakes that, one about slots too: asked more often, it works for nobody to the end."""
 
 
 def tell_served(catalog: Catalog, post: Post) -> None:
@@ -224,7 +226,7 @@ class Dispatch:
             held = await self._held_slots(instance_id, len(waiting))
             # Where nobody else runs there is nobody who may not show yet: a person may be waiting for this slot (S11).
             alone = not self._desk.active[instance_id]
-            pause = SETTLE_FIRST_SECONDS if alone and not held else min(pause * 1.5, SETTLE_LONGEST_SECONDS)
+            pause = SETTLE_FIRST_SECONDS if alone and not held else min(pause * 3, SETTLE_LONGEST_SECONDS)
             for _ in range(len(waiting) - max(held, before)):
                 self._post(SlotSettled(waiting.pop(0).id))
             before = held

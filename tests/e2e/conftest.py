@@ -17,15 +17,23 @@ def sdk(gateway: Gateway) -> OpenAI:
     return OpenAI(base_url=f"{gateway.url}/v1", api_key="unused", max_retries=0, timeout=60.0)
 
 
-def start_real(folder: Path, chat: Path, embedder: Path) -> Gateway:
-    """A chat model, the same file under a second name, and an embedder."""
+TOOLS = Path(__file__).with_name("tools.jinja")
+"""A chat template with which a model of 135 million weights calls a tool: it is shown how, just before its turn."""
+
+
+def start_real(folder: Path, chat: Path, embedder: Path, more: str = "") -> Gateway:
+    """A chat model, the same file under two more names (one that nobody loads), and an embedder; `more`
+    is put before them in the configuration."""
     config = folder / "gridsched.yaml"
     config.write_text(
-        textwrap.dedent(f"""\
+        more
+        + textwrap.dedent(f"""\
         library: {{dirs: [], default_model: smollm2}}
         models:
-          smollm2: {{path: "{chat}", ctx_size: 4096, parallel: 2, aliases: [gpt-4o], flags: ["--threads", "1"]}}
+          smollm2: {{path: "{chat}", ctx_size: 4096, parallel: 2, aliases: [gpt-4o],
+                     flags: ["--threads", "1", "--chat-template-file", "{TOOLS}"]}}
           smollm2-batch: {{path: "{chat}", ctx_size: 2048, parallel: 2, class: batch, flags: ["--threads", "1"]}}
+          smollm2-cold: {{path: "{chat}", ctx_size: 2048, parallel: 1}}
           minilm: {{path: "{embedder}", parallel: 1, flags: ["--threads", "1"]}}
         """),
         encoding="utf-8",

@@ -1,4 +1,4 @@
-"""The OpenAI SDK, unchanged, against a running gateway with the real engine and real models."""
+"""OpenAI's SDK for Python, against a running gateway with the real engine and real models."""
 
 import math
 import threading
@@ -20,6 +20,7 @@ def cosine(a: list[float], b: list[float]) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
 
 
+@pytest.mark.shows("openai-python", "chat")
 def test_a_chat_is_answered(openai: OpenAI) -> None:
     """One non-streamed completion with real text and real usage."""
     answer = openai.chat.completions.create(model="smollm2", messages=HELLO, max_tokens=24, temperature=0)
@@ -28,6 +29,7 @@ def test_a_chat_is_answered(openai: OpenAI) -> None:
     assert 0 < answer.usage.completion_tokens <= 24
 
 
+@pytest.mark.shows("openai-python", "stream")
 def test_a_stream_arrives_in_pieces_and_ends_with_done(openai: OpenAI) -> None:
     """The deltas of a stream add up to the text of the same request without a stream."""
     wanted = openai.chat.completions.create(model="smollm2", messages=HELLO, max_tokens=24, temperature=0, seed=1)
@@ -48,6 +50,7 @@ def test_a_plain_completion_is_answered(openai: OpenAI) -> None:
     assert answer.choices[0].text
 
 
+@pytest.mark.shows("openai-python", "embeddings")
 def test_S3_seventy_inputs_make_one_answer_in_order(openai: OpenAI) -> None:
     """Three chunks, the SDK's own default encoding (base64), one usage."""
     texts = [f"document number {n} about {'cats' if n % 2 else 'trains'}" for n in range(70)]
@@ -74,6 +77,7 @@ def test_a_paraphrase_is_nearer_than_another_subject(openai: OpenAI) -> None:
     assert cosine(vectors[0], vectors[1]) > cosine(vectors[0], vectors[2]) + 0.2
 
 
+@pytest.mark.shows("openai-python", "models")
 def test_the_models_are_listed(openai: OpenAI) -> None:
     """`models.list()` and `models.retrieve()`."""
     listed = {model.id: model for model in openai.models.list()}
@@ -81,6 +85,7 @@ def test_the_models_are_listed(openai: OpenAI) -> None:
     assert openai.models.retrieve("minilm").id == "minilm"
 
 
+@pytest.mark.shows("openai-python", "errors")
 def test_H5_an_unknown_model_is_a_404_that_names_the_closest(openai: OpenAI) -> None:
     """Before the first byte, with the code that clients look for."""
     with pytest.raises(NotFoundError) as caught:
@@ -114,6 +119,7 @@ CHANNELS = [
 ]
 
 
+@pytest.mark.shows("openai-python", "class")
 @pytest.mark.parametrize(("arguments", "expected"), CHANNELS)
 def test_S1_a_class_is_heard_by_every_channel(openai: OpenAI, arguments: dict[str, object], expected: str) -> None:
     """The answer's header says which class was used."""
