@@ -20,7 +20,7 @@ from gridsched.api.authority import Authority
 from gridsched.api.listen import CannotListen, PortTaken, crowded, listen, room_for_connections
 from gridsched.api.plans import Planner
 from gridsched.api.problems import RequestError
-from gridsched.api.settings import FrontSettings
+from gridsched.api.settings import BatchFigures, FrontSettings
 from gridsched.core.errors import CoreError
 from gridsched.core.events import Event
 from gridsched.core.scheduler import Scheduler
@@ -59,6 +59,7 @@ from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
 from gridsched.settings.schema import Settings
+from gridsched.store.batches import BatchStore
 from gridsched.store.measurements import MeasurementStore
 from gridsched.store.pruning import Known
 from gridsched.vram.environment import environment_fault
@@ -370,6 +371,7 @@ def serve(
     ready: Callable[[], None],
     manager: Manager,
     recorder: Recorder | None = None,
+    batches: BatchStore | None = None,
 ) -> int:
     """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
     somebody asks it to end with another exit code, which is returned. `ready` is called when it takes requests. Raises
@@ -394,7 +396,7 @@ def serve(
     )
     metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
     metrics.watch_logs(parts.engine.lost_log_lines)
-    front = Front(listener, figures_of(settings), metrics, authority)
+    front = Front(listener, figures_of(settings), metrics, authority, store=batches)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         ending = partial(manager.stopping, longest_end_seconds(settings))
@@ -433,6 +435,12 @@ def figures_of(settings: Settings) -> FrontSettings:
         image_max_bytes=settings.server.image_max_bytes,
         image_seconds=settings.server.image_timeout_seconds,
         image_hosts=frozenset(settings.server.image_hosts),
+        batches=BatchFigures(
+            settings.batches.in_flight,
+            settings.batches.window,
+            settings.batches.max_file_bytes,
+            settings.batches.keep_seconds,
+        ),
     )
 
 

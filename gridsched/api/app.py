@@ -36,6 +36,7 @@ from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
 from gridsched.runtime.runtime import Runtime
+from gridsched.store.batches import BatchStore
 
 LONGEST_HEAD_BYTES = 64 * 1024
 REQUESTS_PER_CONNECTION = 1_000_000
@@ -53,17 +54,21 @@ class Front:
         observer: Observer,
         authority: Authority,
         resolve: Resolver = look_up,
+        store: BatchStore | None = None,
     ) -> None:
+        """`store` has the files and batches, where there is a data directory."""
         self._listener = listener
         self._settings = settings
         self._observer = observer
         self._authority = authority
         self._resolve = resolve
+        self._store = store
 
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
         house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
-        app = ASGIWrapper(Dispatch(house, DataPlane(house), admin.build(house)))
+        data_plane = DataPlane(house, self._store)
+        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house)))
         config, context = self._config(), WorkerContext(None)
 
         async def serve_one(stream: trio.SocketStream) -> None:
@@ -75,6 +80,7 @@ class Front:
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+                accepting.start_soon(data_plane.batches.run)
                 accepting.start_soon(partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections))
                 await stop.wait()
                 accepting.cancel_scope.cancel()

@@ -16,11 +16,14 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 from gridsched.api import models
 from gridsched.api.allowed import allowed
 from gridsched.api.authority import Caller
+from gridsched.api.batches import Batches, in_batches
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
 from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
+from gridsched.api.upload import Upload
+from gridsched.store.batches import BatchStore
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,7 @@ class AsgiExchange:
     def __init__(self, scope: HTTPScope, send: ASGISendCallable, body: bytes, caller: Caller) -> None:
         self.method = scope["method"]
         self.path = scope["path"]
+        self.query = scope["query_string"]
         self.body = body
         self.headers = joined(scope["headers"])
         self.request_id = _request_id(self.headers.get(b"x-request-id", b""))
@@ -61,19 +65,36 @@ class AsgiExchange:
 class DataPlane:
     """The ASGI application for everything in the data plane."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, store: BatchStore | None = None) -> None:
         self._house = house
         self._inference = Inference(house)
+        self.batches = Batches(house, self._inference, store)
 
     async def __call__(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, caller: Caller
     ) -> None:
         """Answer one request of a caller who has come through the gate."""
         figures = self._house.settings
-        body = await read_body(receive, figures.max_body_bytes, figures.upload_stall_seconds)
+        if self.batches.takes(scope):
+            async with self.batches.upload(scope, receive) as upload:
+                await self._serve(scope, receive, send, caller, upload)
+        else:
+            body = await read_body(receive, figures.max_body_bytes, figures.upload_stall_seconds)
+            await self._serve(scope, receive, send, caller, body)
+
+    async def _serve(
+        self,
+        scope: HTTPScope,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+        caller: Caller,
+        body: bytes | Upload | Problem | None,
+    ) -> None:
+        """Answer what has come; None is a client that left while it was still sending."""
         if body is None:
-            return  # the client left while it was still sending
-        exchange = AsgiExchange(scope, send, b"" if isinstance(body, Problem) else body, caller)
+            return
+        exchange = AsgiExchange(scope, send, body if isinstance(body, bytes) else b"", caller)
+        upload = body if isinstance(body, Upload) else None
         whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, receive, nursery.cancel_scope)
@@ -81,14 +102,16 @@ class DataPlane:
                 await send_problem(exchange, body)
                 whole = True
             else:
-                whole = await self._answer(exchange)
+                whole = await self._answer(exchange, upload)
             nursery.cancel_scope.cancel()
         if whole:
             await exchange.finish()
 
-    async def _answer(self, exchange: Exchange) -> bool:
+    async def _answer(self, exchange: Exchange, upload: Upload | None) -> bool:
         """Route one request; a bug of ours is a 500 and one traceback in the log."""
         try:
+            if in_batches(exchange.path):
+                return await self.batches.answer(exchange, upload)
             return await self._route(exchange)
         except Exception:
             log.exception("a request to %s failed", exchange.path)

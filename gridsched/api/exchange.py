@@ -25,6 +25,10 @@ class Exchange(Protocol):
         """Without query, percent-decoded."""
 
     @property
+    def query(self) -> bytes:
+        """What is behind the path's question mark, as it came."""
+
+    @property
     def headers(self) -> Mapping[bytes, bytes]:
         """Names in lower case, each once: see `joined`."""
 

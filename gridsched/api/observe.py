@@ -1,5 +1,6 @@
 """What this folder tells whoever counts, and asks of it. A Protocol, so that counting stays on its own side."""
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 
@@ -17,6 +18,12 @@ class Observer(Protocol):
 
     def vector_not_finite(self, model: str) -> None:
         """An engine gave an embedding with a value that is no number; its request was refused."""
+
+    def batch_line_ended(self, outcome: str) -> None:
+        """A line of a batch has its answer: completed, failed, damaged, cancelled or expired."""
+
+    def watch_batches(self, by_status: Callable[[], Mapping[str, int]], lines_remaining: Callable[[], int]) -> None:
+        """Where to ask how many batches there are of each status, and how many lines have no answer. Called once."""
 
     def exposition(self, accept: str) -> tuple[str, bytes]:
         """The metrics page: its content type, for what the client accepts, and its text."""

@@ -46,7 +46,9 @@ STATUS: Mapping[str, int] = {
     "model_unavailable": 503,
     "draining": 503,
     "starting": 503,
+    "storage_unavailable": 503,
     "gpu_unavailable": 503,
+    "insufficient_storage": 507,
     "insufficient_vram": 507,
 }
 """The contract's table: the status of each code."""

@@ -51,6 +51,8 @@ _BY_CODE: Final[Mapping[str, str]] = {
     "gpu_unavailable": "Ask again later; if it stays so, the device's driver must be started anew.",
     "draining": "Ask again when the server has been started anew.",
     "starting": "Ask again in some seconds; GET /health tells when requests are served.",
+    "storage_unavailable": "Start the server with a data directory it can write, or mend what the message names.",
+    "insufficient_storage": "Make room on the disk of the server's data directory: delete files with DELETE /v1/files.",
     "insufficient_vram": "Use a smaller model or quantization, or lower this one's ctx_size or parallel.",
 }
 

@@ -3,7 +3,20 @@
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 
+from gridsched.daytime import Window
+
 MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """Of files and batches. `in_flight` are the lines of one batch that are asked for at once, `window` is when the
+    lines of a batch that names none may begin."""
+
+    in_flight: int = 4
+    window: Window | None = None
+    max_file_bytes: int = 200 * MIB
+    keep_seconds: float = 30 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +41,4 @@ class FrontSettings:
     image_max_bytes: int = 20 * MIB
     image_seconds: float = 10.0  # for all of one request's
     image_hosts: frozenset[str] = frozenset()  # host:port; asked wherever they are
+    batches: BatchFigures = BatchFigures()

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from gridsched import __version__, app
 from gridsched.api.admin import RESTART
@@ -24,6 +24,7 @@ from gridsched.library.names import printable
 from gridsched.runtime.tape import Recorder
 from gridsched.service.notify import Manager
 from gridsched.settings.schema import Settings
+from gridsched.store.batches import BatchStore
 
 BROKEN = 1
 """The contract's "failed": a service manager starts it again."""
@@ -55,7 +56,12 @@ def main(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace, manager: Manager) -> int:
     settings, source = settings_of(args)
-    with app.open_port(settings) as listener, machine(args, settings) as found, recording(args, settings) as tape:
+    with (
+        app.open_port(settings) as listener,
+        machine(args, settings) as found,
+        recording(args, settings) as tape,
+        batches_in(found) as batches,
+    ):
         tell(f"gridsched {__version__}")
         for row in table.rows(found, source):
             tell(row)
@@ -69,10 +75,21 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(f"listening  http://{where}:{port}")
             manager.ready()
 
-        code = app.serve(found, settings, listener, app.authority_in(found.data_dir, say), ready, manager, tape)
+        authority = app.authority_in(found.data_dir, say)
+        code = app.serve(found, settings, listener, authority, ready, manager, tape, batches)
     if code == RESTART:
         tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")
     return code
+
+
+@contextmanager
+def batches_in(found: app.Machine) -> Iterator[BatchStore | None]:
+    """Files and batches, where there is a data directory to keep them in."""
+    if found.data_dir is None:
+        yield None
+        return
+    with closing(BatchStore(found.data_dir, say)) as store:
+        yield store
 
 
 @contextmanager

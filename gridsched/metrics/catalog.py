@@ -132,6 +132,16 @@ MEASUREMENTS_REFUSED = Family(
     ("model",),
     "Processes of which a reading was not believed, so that the estimate stands.",
 )
+BATCH_LINES = Family(
+    "gridsched_batch_lines_total",
+    Kind.COUNTER,
+    ("outcome",),
+    "Lines of batches that have their answer: completed, failed, damaged, cancelled, expired.",
+)
+BATCHES = Family("gridsched_batches", Kind.GAUGE, ("status",), "Batches that are kept, by where they are.")
+BATCH_LINES_REMAINING = Family(
+    "gridsched_batch_lines_remaining", Kind.GAUGE, (), "Lines of batches that have no answer yet."
+)
 DECISION_SECONDS = Family(
     "gridsched_decision_seconds", Kind.HISTOGRAM, (), "Time that the scheduler takes for one event."
 )
@@ -163,6 +173,9 @@ FAMILIES: tuple[Family, ...] = (
     LOST_LOG_LINES,
     ESTIMATE_ERROR,
     MEASUREMENTS_REFUSED,
+    BATCH_LINES,
+    BATCHES,
+    BATCH_LINES_REMAINING,
     DECISION_SECONDS,
     BUILD_INFO,
 )

@@ -56,6 +56,7 @@ class Metrics:
         self._evictions = self._counter(catalog.EVICTIONS)
         self._restarts = self._counter(catalog.CHILD_RESTARTS)
         self._refused = self._counter(catalog.MEASUREMENTS_REFUSED)
+        self._batch_lines = self._counter(catalog.BATCH_LINES)
         error = catalog.ESTIMATE_ERROR
         self._error = Gauge(error.name, error.help, error.labels, registry=self._registry)
         self._architectures: dict[str, str] = {}
@@ -99,6 +100,14 @@ class Metrics:
     def vector_not_finite(self, model: str) -> None:
         """An embedding that was refused."""
         self._count(self._nan_embeddings, model)
+
+    def batch_line_ended(self, outcome: str) -> None:
+        """A line of a batch has its answer."""
+        self._count(self._batch_lines, outcome)
+
+    def watch_batches(self, by_status: Callable[[], Mapping[str, int]], lines_remaining: Callable[[], int]) -> None:
+        """Where the gauges of batches are read from. Called once."""
+        self._registry.register(BatchGauges(by_status, lines_remaining))
 
     def exposition(self, accept: str) -> tuple[str, bytes]:
         """The page and its content type: OpenMetrics for whoever accepts it, else Prometheus' text."""
@@ -216,6 +225,19 @@ class LostLogLines(Collector):
         for model, lines in self._lost_lines().items():
             metric.add_metric((model,), lines)
         yield metric
+
+
+class BatchGauges(Collector):
+    """What whoever runs batches says of them."""
+
+    def __init__(self, by_status: Callable[[], Mapping[str, int]], lines_remaining: Callable[[], int]) -> None:
+        self._by_status = by_status
+        self._lines_remaining = lines_remaining
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample a status, and the lines."""
+        yield _gauge(catalog.BATCHES, {(status,): count for status, count in self._by_status().items()})
+        yield _gauge(catalog.BATCH_LINES_REMAINING, {(): self._lines_remaining()})
 
 
 class SnapshotGauges(Collector):

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 
 from gridsched.core.job import JobClass
 from gridsched.core.policy import Eviction, Policy, QueueLimits
+from gridsched.daytime import Window
 from gridsched.ports import FamilyEntry, ModelEntry, VirtualEntry
 from gridsched.settings.document import Document, Loc, dotted
 from gridsched.settings.models import CACHES, MAX_CONTEXT, MAX_SLOTS, FamilySettings, ModelSettings
@@ -31,6 +32,7 @@ from gridsched.settings.values import (
     SIZE,
     SIZES,
     TEXT,
+    WINDOW,
     Amount,
     duration,
     is_null,
@@ -247,6 +249,22 @@ class DefaultSettings(Section):
         return floor
 
 
+class BatchesSettings(Section):
+    """Files and batches: work that is handed in as a file and done when there is time."""
+
+    in_flight: Annotated[int, whole(1, 256)] = _setting(4, "Lines of one batch that are asked for at once.")
+    window: Annotated[Window | None, or_word(WINDOW, "null")] = _setting(
+        None,
+        "When lines of batches may begin, by this machine's clock, such as `22:00-07:00`; `null` is at any time. A"
+        " batch may name its own.",
+    )
+    max_file_bytes: Annotated[int, SIZE] = _setting("200MiB", "Longest file that is taken; longer ones get 413.")
+    keep_seconds: Annotated[float, or_word(duration(60.0), "never", NEVER_SECONDS)] = _setting(
+        "30d",
+        "How long the files of a batch that is over are kept, and files that no batch used; with `never` none goes.",
+    )
+
+
 class WatchdogSettings(Section):
     """The recovery sidecar."""
 
@@ -290,6 +308,7 @@ class Settings(Section):
     families: Annotated[dict[Annotated[str, NAME], FamilySettings], _named("families")] = _setting(
         {}, "Served names that stand for several sizes each (R10)."
     )
+    batches: BatchesSettings = _setting(BatchesSettings(), "Files and batches.")
     watchdog: WatchdogSettings = _setting(WatchdogSettings(), "The recovery sidecar.")
 
     _places: Places = PrivateAttr(default_factory=Places)

@@ -21,6 +21,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from gridsched.core.job import JobClass
+from gridsched.daytime import Window, window_of
 from gridsched.settings.document import Written
 
 LONGEST_SECONDS = 366 * 24 * 3600.0
@@ -37,10 +38,10 @@ LONGEST_SHOWN = 60
 NEVER_SECONDS = math.inf
 """What `never` means where a duration may be `never`: a time that does not come."""
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1} | {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", 1)}
 _BYTES |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", 1)}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(rf"(\d+(?:\.\d+)?) ?({'|'.join(_BYTES)})")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _WHOLE = re.compile(r"[-+]?\d{1,18}")
@@ -250,7 +251,7 @@ SHARE = Reads(
 
 
 def duration(lowest_seconds: float = 0.0) -> Reads:
-    """A number with a unit (`300ms`, `2s`, `5m`, `1h`), in seconds."""
+    """A number with a unit (`300ms`, `2s`, `5m`, `1h`, `7d`), in seconds."""
 
     def read(value: object, _: ValidationInfo) -> float:
         match = _DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -289,11 +290,23 @@ def _amount(value: object) -> Amount:
 
 
 SIZE = Reads("size", lambda value, _: size_of(value), {"type": "string", "pattern": f"^{_SIZE.pattern}$"})
+
 AMOUNT = Reads(
     "size or percentage",
     lambda value, _: _amount(value),
     {"type": "string", "pattern": f"^(?:{_SIZE.pattern}|{_PERCENT.pattern})$"},
 )
+
+
+def _window(value: object) -> Window:
+    """A window of the day. Raises ValueError."""
+    try:
+        return window_of(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise ValueError(f"{error}, {shown(value)}") from None
+
+
+WINDOW = Reads("window of the day", lambda value, _: _window(value), {"type": "string"})
 
 
 def _sizes(value: object) -> dict[str, int]:

@@ -158,6 +158,8 @@ EXAMPLES = [
     Problem("model_unavailable", "m cannot be served: its file is damaged", "model"),
     of_rejection(Rejection(RejectionCode.DRAINING, "the server is shutting down")),
     Problem("starting", "the server is starting", retry_after_seconds=1.0),
+    Problem("storage_unavailable", "the server's disk does not take it: Input/output error"),
+    Problem("insufficient_storage", "the server's disk does not take it: No space left on device"),
     of_rejection(Rejection(RejectionCode.GPU_UNAVAILABLE, "sim0 does not answer", 30.0)),
     of_rejection(Rejection(RejectionCode.INSUFFICIENT_VRAM, "m never fits", detail={"suggestions": []})),
     of_rejection(Rejection(RejectionCode.INSUFFICIENT_VRAM, "m does not fit", 10.0, {"suggestions": ["Unpin a"]})),

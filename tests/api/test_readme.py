@@ -7,6 +7,7 @@ from trio.testing import MockClock
 
 import gridsched.api
 from gridsched.api.asgi import MODELS
+from gridsched.api.batches import in_batches
 from gridsched.api.decode import Wishes
 from gridsched.api.routes import ROUTES
 from tests.support.front import serving
@@ -21,7 +22,8 @@ async def test_every_documented_route_is_there(autojump_clock: MockClock) -> Non
     assert set(ROUTES) | {MODELS, "/health", "/metrics", "/api/status", "/api/events"} <= routes
     async with serving(autojump_clock) as house:
         for route in sorted(routes):
-            assert (await house.ask("PATCH", route.replace("{id}", "a/b"))).status == 405, route
+            some_id = "a" if in_batches(route) else "a/b"
+            assert (await house.ask("PATCH", route.replace("{id}", some_id))).status == 405, route
 
 
 def test_every_wish_is_documented() -> None:

@@ -99,6 +99,8 @@ def full(metrics: Metrics) -> Metrics:
     """With something counted in every family."""
     metrics.watch(lambda: SNAPSHOT, build().catalog, lambda: MemoryPressure(0.25, 0.125))
     metrics.watch_logs(lambda: {ModelName("sim-chat-4b"): 7})
+    metrics.watch_batches(lambda: {"in_progress": 2}, lambda: 70)
+    metrics.batch_line_ended("completed")
     metrics.request_ended("interactive", "sim-chat-4b", "/v1/chat/completions", 200, 0.02)
     metrics.queue_waited("interactive", 0.004)
     metrics.first_byte("interactive", "sim-chat-4b", 0.1)

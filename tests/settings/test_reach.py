@@ -10,6 +10,7 @@ import pytest
 from gridsched.app import figures_of
 from gridsched.core.job import JobClass, Quality
 from gridsched.core.policy import Eviction, Policy, QueueLimits
+from gridsched.daytime import Window
 from gridsched.ports import Capability, ModelEntry, VirtualEntry
 from gridsched.settings.load import defaults
 from gridsched.settings.reference import settings_there_are
@@ -131,6 +132,10 @@ CASES = {
     "families.NAME.preferred": Case("m", family, ((Quality.PREFERRED, "m"),)),
     "families.NAME.balanced": Case("m", family, ((Quality.BALANCED, "m"),)),
     "families.NAME.compact": Case("m", family, ((Quality.COMPACT, "m"),)),
+    "batches.in_flight": Case("9", lambda s: figures_of(s).batches.in_flight, 9),
+    "batches.window": Case("22:00–7:00", lambda s: figures_of(s).batches.window, Window(22 * 60, 7 * 60)),  # noqa: RUF001
+    "batches.max_file": Case("1KiB", lambda s: figures_of(s).batches.max_file_bytes, 1024),
+    "batches.keep": Case("2d", lambda s: figures_of(s).batches.keep_seconds, 2 * 86400.0),
     "watchdog.port": Case("4321", lambda s: s.watchdog.port, 4321),
 }
 

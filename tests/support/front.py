@@ -20,10 +20,11 @@ from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.core.policy import Policy
 from gridsched.metrics.registry import Metrics
-from gridsched.ports import DeviceMonitor, HeldOnHost, MemoryPressure
+from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.runtime.tape import Recorder
+from gridsched.store.batches import BatchStore
 from gridsched.store.memory import MemoryStore
 from sim import SimWorld, build
 from tests.support.fakes import ScriptedUpstream, StandingClock
@@ -164,7 +165,7 @@ class House:
 
 
 @asynccontextmanager
-async def serving(
+async def serving(  # noqa: PLR0913 - every part that a test may want to be another
     clock: MockClock,
     figures: FrontSettings | None = None,
     policy: Policy | None = None,
@@ -174,6 +175,8 @@ async def serving(
     host: tuple[HeldOnHost | None, Callable[[], MemoryPressure | None]] = (None, lambda: None),
     resolve: Resolver = look_up,
     world: SimWorld | None = None,
+    batches: BatchStore | None = None,
+    wall: Clock | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean.
 
@@ -196,7 +199,7 @@ async def serving(
         upstream=upstream,
         monitor=monitor(world.monitor),
         store=MemoryStore(),
-        clock=StandingClock(),
+        clock=wall or StandingClock(),
         held_on_host=host[0],
         pressure=host[1],
     )
@@ -206,7 +209,7 @@ async def serving(
     port = int(listener.getsockname()[1])
     ended = trio.Event()
     authority = Authority(ADMIN_WORD)
-    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, authority, resolve)
+    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, authority, resolve, batches)
 
     async def serve() -> None:
         await runtime.serve(front)

@@ -1,0 +1,484 @@
+"""One batch, from its validation to its two files: the lines that run, what holds them up, and what is told of it.
+
+Owns the life of a batch. A line is a request like any other (`Inference.serve`); who runs when is for the scheduler to
+say. Whatever the disk does, nothing is lost and nothing is answered twice: what it does not take is tried again.
+"""
+
+import logging
+import math
+import os
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from gridsched.api import batch_lines
+from gridsched.api.authority import Caller
+from gridsched.api.batch_lines import Line
+from gridsched.api.in_process import InProcessExchange
+from gridsched.api.inference import Inference
+from gridsched.api.problems import Problem
+from gridsched.api.routes import ROUTES
+from gridsched.api.seat import House
+from gridsched.daytime import Window, window_of
+from gridsched.store.batches import BatchRecord, BatchStore, FileRecord, LineError, Status, StoreError
+from gridsched.store.folder import FULL, Answers
+from gridsched.threads import in_thread
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 10.0
+"""How often the time of day, the room on the disk and the completion window are looked at."""
+
+KEEP_USED_SECONDS: Final = 60.0
+"""How much of a completion window's use may be forgotten when the server is killed."""
+
+MOST_TRIES: Final = 6
+LONGEST_BACK_OFF_SECONDS: Final = 60.0
+PASSING: Final = frozenset((429, 502, 503))
+"""What may pass by itself, unless its header says that it does not."""
+
+MOST_ERRORS_TOLD: Final = 100
+FILL_LINES: Final = 500
+SAID_WHY: Final[Mapping[Status, tuple[str, str]]] = {
+    Status.CANCELLED: ("batch_cancelled", "the batch was cancelled before this request was answered"),
+    Status.EXPIRED: ("batch_expired", "this request could not be answered before the completion window ended"),
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What every batch needs of the server."""
+
+    house: House
+    inference: Inference
+    store: BatchStore
+    caller_of: Callable[[BatchRecord], Caller]
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return self.house.runtime.parts.clock.wall_seconds()
+
+
+@dataclass(slots=True)
+class _Scribe:
+    """Writes down answers of one kind, whatever has come together since the last time in one go. `told` are the lines
+    that have been written."""
+
+    append: Callable[[bytes], None]
+    told: set[int]
+    _waiting: list[tuple[int, bytes]] = field(default_factory=list)
+    _writing: trio.Lock = field(default_factory=trio.Lock)
+
+    def add(self, number: int, line: bytes) -> None:
+        """Have a line written with the next `flush`."""
+        self._waiting.append((number, line))
+
+    async def flush(self) -> None:
+        """Write what waits. Raises OSError: it waits on."""
+        with trio.CancelScope(shield=True):  # an answer that is there is not lost to a server that ends
+            async with self._writing:
+                taken, self._waiting = self._waiting, []
+                if not taken:
+                    return
+                try:
+                    await in_thread(partial(self.append, b"".join(line for _, line in taken)))
+                except OSError:
+                    self._waiting = taken + self._waiting
+                    raise
+                self.told.update(number for number, _ in taken)
+
+
+class BatchRun:
+    """One batch. `run` once; the rest may be asked at any time."""
+
+    def __init__(self, office: Office, record: BatchRecord, places: trio.Semaphore) -> None:
+        self.record = record
+        self.running = 0
+        self.broken = False
+        self.trouble: str | None = None
+        self._office = office
+        self._places = places
+        self._waits_for_place = False
+        self._window = window_of(record.window) if record.window else office.house.settings.batches.window
+        self._scope = trio.CancelScope()
+        self._ending: Status | None = None
+        self._changing = trio.Lock()
+        self._used_seconds = record.used_seconds
+        self._lines: dict[int, Line] | None = None
+        self._todo: deque[Line] = deque()
+        self._answers: Answers = office.store.folder.answers(record.id)
+        self._well = _Scribe(self._answers.well.append, set())
+        self._badly = _Scribe(self._answers.badly.append, set())
+        self._input = -1
+        self._ended_at: deque[float] = deque(maxlen=100)
+
+    # --- what is told of it -------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Lines in all, answered well, and badly."""
+        if self._lines is None:
+            return self.record.total, self.record.completed, self.record.failed
+        return len(self._lines), len(self._well.told), len(self._badly.told)
+
+    @property
+    def window(self) -> Window | None:
+        """When its lines may begin."""
+        return self._window
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Why no further line begins, as a sentence's end; None where one may."""
+        if self.record.status.is_over:
+            return None
+        if self.broken:
+            return "a restart of the server: it met an error of its own, and its log has the details"
+        if self._waits_for_place:
+            return "older batches to be done"
+        return self.trouble or self._held()
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """How long the rest takes at the pace of late, while lines may begin; None where that is not known."""
+        total, well, badly = self.counts
+        if len(self._ended_at) < 2 or self._ended_at[-1] <= self._ended_at[0]:  # noqa: PLR2004 - a pace needs two
+            return None
+        pace = (len(self._ended_at) - 1) / (self._ended_at[-1] - self._ended_at[0])
+        return (total - well - badly) / pace
+
+    @property
+    def expires_at(self) -> int:
+        """Seconds since the epoch, if its lines could begin from now on, or from when its window opens."""
+        wall = self._office.wall()
+        until_open = 0.0
+        if self._window is not None and not self._window.is_open(wall):
+            until_open = self._window.seconds_until_change(wall)
+        return int(wall + until_open + max(0.0, self.record.limit_seconds - self._used_seconds))
+
+    def _held(self) -> str | None:
+        if self._office.house.runtime.draining:
+            return "a restart of the server, which takes no new work"
+        if self._window is not None and not self._window.is_open(self._office.wall()):
+            return f"its window, {self._window}"
+        return None
+
+    # --- what is done with it -----------------------------------------------------------------------------------------
+
+    async def cancel(self) -> None:
+        """End it, with what has been answered. Raises StoreError."""
+        await self._keep(status=Status.CANCELLING, times=self._at("cancelling"))
+        self._end(Status.CANCELLED)
+
+    async def run(self) -> None:
+        """From where it stands to its end."""
+        try:
+            if self.record.ending is None and self.record.status is not Status.CANCELLING:
+                await self._live()
+            await self._finish(self.record.ending or self._ending or self._ending_of_status())
+        except FileNotFoundError:
+            gone = LineError("input_file_missing", f"{self.record.input_file_id} is no longer on the server's disk")
+            await self._finish(Status.FAILED, (gone,))
+        finally:
+            self._answers.close()
+            self._close_input()
+
+    def _ending_of_status(self) -> Status:
+        return Status.CANCELLED if self.record.status is Status.CANCELLING else Status.COMPLETED
+
+    def _end(self, ending: Status) -> None:
+        if self._ending is None:
+            self._ending = ending
+        self._scope.cancel()
+
+    async def _live(self) -> None:
+        """Read the lines and run them, until they are done or it is ended. Raises FileNotFoundError."""
+        with self._scope:
+            self._waits_for_place = True
+            async with self._places:
+                self._waits_for_place = False
+                if not await self._open():
+                    return
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch_time)
+                    async with trio.open_nursery() as workers:
+                        for _ in range(self._office.house.settings.batches.in_flight):
+                            workers.start_soon(self._work)
+                    nursery.cancel_scope.cancel()
+        self._waits_for_place = False
+
+    async def _open(self) -> bool:
+        """Read the lines, and which of them have been answered. False: there is nothing to run, and it is ended so.
+        Raises FileNotFoundError."""
+        read = await self._insist(lambda: in_thread(self._read))
+        if isinstance(read, LineError):
+            return await self._refuse((read,))
+        lines, (well, badly) = read
+        bad = [line for line in lines if line.error is not None]
+        errors = tuple(line.error for line in bad if line.error is not None)[:MOST_ERRORS_TOLD]
+        if len(bad) == len(lines):
+            return await self._refuse(errors or (LineError("empty_file", "the file has no line"),))
+        self._well.told, self._badly.told = well, badly
+        self._lines = {line.number: line for line in lines}
+        answered = well | badly
+        for line in bad:
+            if line.number not in answered:
+                self._badly.add(line.number, batch_lines.damaged_line(self.record.id, line))
+                self._office.house.observer.batch_line_ended("damaged")
+        await self._insist(self._badly.flush)
+        self._todo = deque(line for line in lines if line.error is None and line.number not in answered)
+        if self.record.status is Status.VALIDATING:
+            times = self._at("in_progress")
+            await self._insist(
+                lambda: self._keep(status=Status.IN_PROGRESS, times=times, total=len(lines), errors=errors)
+            )
+        return True
+
+    async def _refuse(self, errors: tuple[LineError, ...]) -> bool:
+        self._ending = Status.FAILED
+        await self._insist(lambda: self._keep(errors=errors))
+        return False
+
+    def _read(self) -> LineError | tuple[list[Line], tuple[set[int], set[int]]]:
+        """In a thread. Raises OSError."""
+        path = self._office.store.folder.path(self.record.input_file_id)
+        with path.open("rb") as file:
+            try:
+                longest = self._office.house.settings.max_body_bytes
+                lines = list(batch_lines.lines_of(file, self.record.endpoint, longest))
+            except batch_lines.TooManyLines:
+                most = batch_lines.MOST_LINES
+                return LineError("too_many_tasks", f"the file has more than {most} lines, the most that a batch takes")
+            self._close_input()
+            self._input = os.dup(file.fileno())
+        return lines, self._answers.open()
+
+    def _close_input(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    async def _watch_time(self) -> None:
+        """Count the time in which its lines may begin, and end it when that is over. A server that is down and a window
+        that is closed count for nothing; nor does a clock that is set."""
+        kept_seconds = self._used_seconds
+        while True:
+            left = self.record.limit_seconds - self._used_seconds
+            if left <= 0:
+                self._end(Status.EXPIRED)
+                return
+            before = trio.current_time()
+            counts = self._window is None or self._window.is_open(self._office.wall())
+            await trio.sleep(min(LOOK_SECONDS, left))
+            if counts:
+                self._used_seconds += trio.current_time() - before
+            if self._used_seconds - kept_seconds >= KEEP_USED_SECONDS:
+                kept_seconds = self._used_seconds
+                try:
+                    await self._keep()
+                except StoreError:
+                    continue  # it is tried again, a minute later
+
+    # --- its lines ----------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Run lines, one at a time, until there are no more."""
+        while self._todo:
+            await self._until_allowed()
+            if not self._todo:
+                return  # the last one went to another worker meanwhile
+            line = self._todo.popleft()
+            self.running += 1
+            try:
+                await self._run_line(line)
+            finally:
+                self.running -= 1
+
+    async def _until_allowed(self) -> None:
+        while self._held() is not None:
+            seconds = LOOK_SECONDS
+            if self._window is not None:
+                seconds = min(seconds, self._window.seconds_until_change(self._office.wall()))
+            await trio.sleep(seconds)
+
+    async def _run_line(self, line: Line) -> None:
+        raw = await self._insist(lambda: in_thread(partial(os.pread, self._input, line.length, line.start)))
+        batch_id = self.record.id
+        try:
+            request = batch_lines.request_of(raw)
+        except msgspec.MsgspecError:
+            changed = LineError("input_file_changed", "the file on disk is not what it was", line.number)
+            changed_line = Line(line.number, line.start, line.length, changed)
+            await self._tell(self._badly, line, batch_lines.damaged_line(batch_id, changed_line), "damaged")
+            return
+        exchange = await self._answered(f"{batch_id}-{line.number}", request.body)
+        good = batch_lines.FIRST_GOOD <= exchange.status < batch_lines.FIRST_BAD
+        told = batch_lines.answer_line(
+            batch_id, line.number, request.custom_id, exchange.status, exchange.request_id, exchange.answer
+        )
+        await self._tell(self._well if good else self._badly, line, told, "completed" if good else "failed")
+
+    async def _tell(self, scribe: _Scribe, line: Line, told: bytes, outcome: str) -> None:
+        scribe.add(line.number, told)
+        await self._insist(scribe.flush)
+        self._ended_at.append(trio.current_time())
+        self._office.house.observer.batch_line_ended(outcome)
+
+    async def _answered(self, request_id: str, body: bytes) -> InProcessExchange:
+        """The answer to a request; one that may be another later is asked for again, a bounded number of times."""
+        tries = 0
+        while True:
+            await self._until_allowed()
+            exchange = await self._asked(request_id, body)
+            if exchange.status == Problem("draining", "").status and self._held() is not None:
+                continue  # it waited until it might not begin any more: that is no try
+            tries += 1
+            delay_seconds = _back_off(exchange, tries)
+            if delay_seconds is None:
+                return exchange
+            await trio.sleep(delay_seconds)
+
+    async def _asked(self, request_id: str, body: bytes) -> InProcessExchange:
+        record = self.record
+        left = max(0.0, record.limit_seconds - self._used_seconds)
+        if self._window is not None:  # what has not begun when it closes is not to begin
+            left = min(left, self._window.seconds_until_change(self._office.wall()))
+        headers = {
+            b"content-type": b"application/json",
+            b"x-class": record.job_class.encode(),
+            b"x-max-wait-ms": b"%d" % math.ceil(left * 1000),
+        }
+        caller = self._office.caller_of(record)
+        exchange = InProcessExchange(record.endpoint, headers, body, request_id, caller)
+        try:
+            whole = await self._office.inference.serve(exchange, ROUTES[record.endpoint])
+        except Exception:
+            log.exception("a line of %s failed", record.id)
+            exchange.replace_by(Problem("internal", "an error of this server; its log has the details"))
+        else:
+            if not whole:
+                exchange.replace_by(Problem("upstream_error", "the engine broke its answer off"))
+        return exchange
+
+    # --- its end ------------------------------------------------------------------------------------------------------
+
+    async def _finish(self, ending: Status, errors: tuple[LineError, ...] | None = None) -> None:
+        """Make its files of what there is, and say why there is no more."""
+        self.trouble = None
+        if errors is not None:
+            await self._insist(lambda: self._keep(errors=errors))
+        folder = self._office.store.folder
+        begun = any([await in_thread(folder.path(each).exists) for each in self.record.results if each])
+        if not begun:
+            status = self.record.status if ending in (Status.CANCELLED, Status.FAILED) else Status.FINALIZING
+            times = self._at("finalizing") if status is Status.FINALIZING else self.record.times
+            await self._insist(lambda: self._keep(status=status, ending=ending, times=times))
+            await self._fill(ending)
+            total, well, badly = self.counts
+            ids = self.record.results if self.record.results[0] else _new_ids()
+            await self._insist(lambda: self._keep(total=total, completed=well, failed=badly, results=ids))
+        output_id, error_id = self.record.results
+        sizes = await self._insist(
+            lambda: in_thread(
+                lambda: (
+                    self._answers.well.finish(folder.path(output_id)),
+                    self._answers.badly.finish(folder.path(error_id)),
+                )
+            )
+        )
+        await self._insist(lambda: self._over(ending, sizes))
+
+    async def _fill(self, ending: Status) -> None:
+        """A line about each request that was not run."""
+        if self._lines is None and "in_progress" in self.record.times and ending in SAID_WHY:
+            await self._open()
+        await self._insist(self._well.flush)
+        await self._insist(self._badly.flush)
+        if ending not in SAID_WHY or self._lines is None:
+            return
+        code, message = SAID_WHY[ending]
+        answered = self._well.told | self._badly.told
+        undone = [line for number, line in self._lines.items() if number not in answered]
+        for start in range(0, len(undone), FILL_LINES):
+            group = undone[start : start + FILL_LINES]
+            for line, custom_id in await self._insist(partial(in_thread, partial(self._named, group))):
+                self._badly.add(
+                    line.number, batch_lines.undone_line(self.record.id, line.number, custom_id, code, message)
+                )
+                self._office.house.observer.batch_line_ended(ending.value)
+            await self._insist(self._badly.flush)
+
+    def _named(self, lines: list[Line]) -> list[tuple[Line, str]]:
+        """In a thread. Raises OSError."""
+        raws = [(line, os.pread(self._input, line.length, line.start)) for line in lines]
+        return [(line, batch_lines.request_of(raw).custom_id) for line, raw in raws]
+
+    async def _over(self, ending: Status, sizes: tuple[int, int]) -> None:
+        """Raises StoreError."""
+        record, now = self.record, int(self._office.wall())
+        life = record.output_expires_seconds
+        expires_at = None if life is None else record.created_at + life
+        names = (f"{record.id}_output.jsonl", f"{record.id}_error.jsonl")
+        files = [
+            FileRecord(file_id, record.key, name, "batch_output", size, now, expires_at)
+            for file_id, name, size in zip(record.results, names, sizes, strict=True)
+            if size
+        ]
+        ids = [file.id for file in files]
+        await self._keep(
+            *files,
+            status=ending,
+            times={**self._at(ending.value), "expires": self.expires_at},
+            output_file_id=record.results[0] if record.results[0] in ids else None,
+            error_file_id=record.results[1] if record.results[1] in ids else None,
+        )
+
+    # --- the disk -----------------------------------------------------------------------------------------------------
+
+    def _at(self, name: str) -> dict[str, int]:
+        return {**self.record.times, name: int(self._office.wall())}
+
+    async def _keep(self, *files: FileRecord, **changes: object) -> None:
+        """Change its record, on disk first. Raises StoreError."""
+        async with self._changing:
+            record = msgspec.structs.replace(self.record, used_seconds=self._used_seconds, **changes)
+            await self._office.store.change([*files, record])
+            self.record = record
+
+    async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Do what the disk may refuse, until it does not; meanwhile it is said. Raises FileNotFoundError: that does not
+        pass."""
+        while True:
+            try:
+                done = await attempt()
+            except FileNotFoundError:
+                raise
+            except (OSError, StoreError) as error:
+                if self.trouble is None:
+                    log.warning("%s stands still: %s", self.record.id, error)
+                full = error.full if isinstance(error, StoreError) else error.errno in FULL
+                self.trouble = f"{'room on ' if full else ''}the server's disk, which does not take it: {error}"
+                await trio.sleep(LOOK_SECONDS)
+            else:
+                self.trouble = None
+                return done
+
+
+def _back_off(exchange: InProcessExchange, tries: int) -> float | None:
+    """How long to wait before the next try; None where the answer stands."""
+    headers = exchange.answer_headers
+    if exchange.status not in PASSING or headers.get(b"x-should-retry") == b"false" or tries >= MOST_TRIES:
+        return None
+    said = headers.get(b"retry-after", b"")
+    return min(LONGEST_BACK_OFF_SECONDS, max(float(said) if said.isdigit() else 0.0, 2.0**tries))
+
+
+def _new_ids() -> tuple[str, str]:
+    return f"file-{secrets.token_hex(12)}", f"file-{secrets.token_hex(12)}"

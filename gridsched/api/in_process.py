@@ -1,0 +1,44 @@
+"""An exchange whose client is this server itself. Implements `exchange.Exchange`; keeps the answer in memory.
+
+Must never be given to a handler twice: a request that is asked again is a new exchange.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from gridsched.api.authority import Caller
+from gridsched.api.problems import Header, Problem
+
+
+class InProcessExchange:
+    """One POST and the answer to it."""
+
+    def __init__(self, path: str, headers: Mapping[bytes, bytes], body: bytes, request_id: str, caller: Caller) -> None:
+        self.method = "POST"
+        self.path = path
+        self.headers = headers
+        self.body = body
+        self.request_id = request_id
+        self.caller = caller
+        self.started = False
+        self.status = 0
+        self.answer_headers: dict[bytes, bytes] = {}
+        self.query = b""
+        self._parts: list[bytes] = []
+
+    async def send_start(self, status: int, headers: Sequence[Header]) -> None:
+        """Keep the head."""
+        self.started, self.status, self.answer_headers = True, status, dict(headers)
+
+    async def send_body(self, data: bytes) -> None:
+        """Keep body bytes."""
+        self._parts.append(data)
+
+    @property
+    def answer(self) -> bytes:
+        """The body so far."""
+        return b"".join(self._parts)
+
+    def replace_by(self, problem: Problem) -> None:
+        """There is no answer, or no rest of it: this is what is kept."""
+        self.started, self.status, self.answer_headers = True, problem.status, dict(problem.head())
+        self._parts = [problem.body()]
