@@ -185,6 +185,7 @@ class CatalogModel:
     """A model that is served, or that would be if `unavailable` did not say why it cannot (then `spec` is None).
 
     `created` is the file's time, in seconds since the epoch. `ctx_train` is the header's context length, in tokens.
+    `publisher` is the folder that a download was put in, `quantization` what its header says of it; "" if neither does.
     """
 
     name: ModelName
@@ -198,6 +199,8 @@ class CatalogModel:
     ctx_train: int
     spec: ModelSpec | None
     unavailable: str | None = None
+    publisher: str = ""
+    quantization: str = ""
 
 
 MEDIA: Mapping[Capability, Medium] = {Capability.VISION: Medium.IMAGE, Capability.AUDIO: Medium.AUDIO}

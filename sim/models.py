@@ -220,6 +220,8 @@ def _catalog_model(sim: SimModel, devices: Sequence[DeviceName]) -> CatalogModel
         created=CREATED,
         ctx_train=sim.ctx_size * 2,
         spec=spec,
+        publisher="gridsched",
+        quantization="Q4_K_M",
     )
 
 

@@ -8,26 +8,26 @@ dead-locks or resets the connection, so a body that is too long is read to its e
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-from gridsched.api import models
+from gridsched.api import mirrors, models
 from gridsched.api.allowed import allowed
 from gridsched.api.authority import Caller
 from gridsched.api.batches import Batches, in_batches
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
-from gridsched.api.routes import ROUTES
+from gridsched.api.routes import MIRROR, ROUTES, listed_under
 from gridsched.api.seat import House
 from gridsched.api.upload import Upload
 from gridsched.store.batches import BatchStore
 
 log = logging.getLogger(__name__)
 
-MODELS = "/v1/models"
 LONGEST_REQUEST_ID = 128
 DROPPED_BYTES = 1024 * 1024 * 1024
 """How much of a body that is too long is read and dropped before its connection is cut."""
@@ -126,23 +126,30 @@ class DataPlane:
             if exchange.method == "POST":
                 return await self._inference.serve(exchange, route)
             return await _other_method(exchange, ("POST",))
-        if exchange.path == MODELS or exchange.path.startswith(MODELS + "/"):
+        if (listed := listed_under(exchange.path)) is not None:
             if exchange.method in {"GET", "HEAD"}:
-                return await self._models(exchange)
+                return await self._models(exchange, listed)
             return await _other_method(exchange, ("GET", "HEAD"))
         await send_problem(exchange, not_found(exchange.path))
         return True
 
-    async def _models(self, exchange: Exchange) -> bool:
+    async def _models(self, exchange: Exchange, listed: str) -> bool:
         """The list, or one model by any of its names; ids may contain slashes."""
         catalog = allowed(self._house.runtime.parts.catalog, exchange.caller)
         snapshot = self._house.runtime.snapshot()
-        name = exchange.path.removeprefix(MODELS).removeprefix("/")
-        model = (catalog.virtual(name) or catalog.resolve(name)) if name else None
-        if name and model is None:
+        name = exchange.path.removeprefix(listed).removeprefix("/")
+        found = (catalog.virtual(name) or catalog.resolve(name)) if name else None
+        if name and found is None:
             await send_problem(exchange, unknown_model(name, catalog.closest(name)))
             return True
-        content = models.listing(catalog, snapshot) if model is None else models.one(model, snapshot)
+        page: Mapping[str, object] = {}
+        told = [models.one(found, snapshot)] if found is not None else models.listing(catalog, snapshot)
+        if listed == MIRROR:
+            told = [mirrors.lm_studio(catalog, str(each["id"]), snapshot) for each in told]
+        elif b"anthropic-version" in exchange.headers:  # its SDK reads other members, beside which ours may stand
+            told = [mirrors.anthropic(each) for each in told]
+            page = mirrors.anthropic_page(told)
+        content = msgspec.json.encode(told[0] if found is not None else {"object": "list", "data": told, **page})
         await send_whole(exchange, 200, [(b"content-type", b"application/json")], content)
         return True
 

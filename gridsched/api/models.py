@@ -28,24 +28,22 @@ _STATE_WORDS = (*dict.fromkeys(_STATES.values()), "cold", "failed", "unavailable
 """The public words for a model's state, nearest to serving first."""
 
 
-def listing(catalog: Names, snapshot: Snapshot) -> bytes:
-    """OpenAI's list of all models, families and virtual models, those that cannot be served among them."""
+def listing(catalog: Names, snapshot: Snapshot) -> list[Mapping[str, object]]:
+    """OpenAI's model objects of all models, families and virtual models, those that cannot be served among them."""
     data = [describe(model, snapshot) for model in catalog.models()]
     data += [describe_family(family, snapshot) for family in catalog.families()]
     data += [describe_virtual(virtual, snapshot) for virtual in catalog.virtuals()]
-    return msgspec.json.encode({"object": "list", "data": data})
+    return data
 
 
-def one(found: CatalogModel | CatalogFamily | CatalogVirtual, snapshot: Snapshot) -> bytes:
+def one(found: CatalogModel | CatalogFamily | CatalogVirtual, snapshot: Snapshot) -> Mapping[str, object]:
     """OpenAI's model object."""
     match found:
         case CatalogVirtual():
-            told = describe_virtual(found, snapshot)
+            return describe_virtual(found, snapshot)
         case CatalogFamily():
-            told = describe_family(found, snapshot)
-        case _:
-            told = describe(found, snapshot)
-    return msgspec.json.encode(told)
+            return describe_family(found, snapshot)
+    return describe(found, snapshot)
 
 
 def describe_virtual(virtual: CatalogVirtual, snapshot: Snapshot) -> Mapping[str, object]:
@@ -73,17 +71,24 @@ def added(virtual: CatalogVirtual) -> Mapping[str, object]:
 def describe_family(family: CatalogFamily, snapshot: Snapshot) -> Mapping[str, object]:
     """One family (R10): its models by quality, what may be asked of it, and how the model stands that is nearest to
     serving."""
-    named = [model for _, model in family.variants]
-    if not named:
+    model = nearest(family, snapshot)
+    if model is None:
         facts: dict[str, object] = {"state": "unavailable", "fits": "never", "capabilities": [], "aliases": []}
         return _listed(family.name, 0, facts | {"variants": {}})
-    nearest = min(named, key=lambda model: _STATE_WORDS.index(state_of(model, snapshot)))
-    best = family.best or named[0]
-    facts = dict(_facts(nearest, snapshot))
+    best = family.best or model
+    facts = dict(_facts(model, snapshot))
     facts["capabilities"] = _capabilities(best)
     facts["aliases"] = []
     facts["variants"] = {quality.label: model.name for quality, model in family.variants}
     return _listed(family.name, best.created, facts)
+
+
+def nearest(found: CatalogModel | CatalogFamily, snapshot: Snapshot) -> CatalogModel | None:
+    """The model itself, or the one of a family that is nearest to serving; None of a family without any."""
+    if isinstance(found, CatalogModel):
+        return found
+    named = (model for _, model in found.variants)
+    return min(named, key=lambda model: _STATE_WORDS.index(state_of(model, snapshot)), default=None)
 
 
 def describe(model: CatalogModel, snapshot: Snapshot) -> Mapping[str, object]:

@@ -76,12 +76,20 @@ _ALL = (
     ),
 )
 
+MODELS, MIRROR = "/v1/models", "/api/v0/models"
+"""The lists of models: OpenAI's, which is Anthropic's too, and LM Studio's."""
+
 ROUTES: Final[Mapping[str, Route]] = {route.path: route for route in _ALL}
 
 
 def in_data_plane(path: str) -> bool:
     """Whether a path is answered by the data plane, be it with a 404."""
-    return path in ROUTES or path == "/v1" or path.startswith("/v1/")
+    return path in ROUTES or path == "/v1" or path.startswith("/v1/") or listed_under(path) is not None
+
+
+def listed_under(path: str) -> str | None:
+    """The list of models that a path is, or is of; None for any other path."""
+    return next((each for each in (MODELS, MIRROR) if path == each or path.startswith(each + "/")), None)
 
 
 def dialect_of(path: str) -> Dialect:

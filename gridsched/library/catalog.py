@@ -16,8 +16,9 @@ import trio
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
 from gridsched.library.measured import loads
-from gridsched.library.names import Named, Names, printable
+from gridsched.library.names import Named, Names, printable, publisher_of
 from gridsched.library.planning import Defaults, Plan, Unservable, advised, outside, plan
+from gridsched.library.quantizations import quantization
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
 from gridsched.ports import (
@@ -371,6 +372,8 @@ def _model(
         ctx_train=context,
         spec=spec,
         unavailable=unavailable,
+        publisher=publisher_of(source.words),
+        quantization=quantization(metadata),
     )
 
 

@@ -59,6 +59,11 @@ def file_words(path: Path, stem: str, publisher: str = "", repo: str = "") -> tu
     return tuple(dict.fromkeys(map(presentable, words)))
 
 
+def publisher_of(words: Iterable[str]) -> str:
+    """The publisher in a file's words, "" where it has none."""
+    return next((word.partition("/")[0] for word in words if "/" in word), "")
+
+
 def _pieces(word: str) -> set[str]:
     """Every three letters in a row, the word's ends counted as letters."""
     marked = f"\n{word}\n"

@@ -6,10 +6,9 @@ from pathlib import Path
 from trio.testing import MockClock
 
 import gridsched.api
-from gridsched.api.asgi import MODELS
 from gridsched.api.batches import in_batches
 from gridsched.api.decode import Wishes
-from gridsched.api.routes import ROUTES
+from gridsched.api.routes import MIRROR, MODELS, ROUTES
 from tests.support.front import serving
 
 README = Path(gridsched.api.__file__).with_name("README.md").read_text(encoding="utf-8")
@@ -19,7 +18,7 @@ async def test_every_documented_route_is_there(autojump_clock: MockClock) -> Non
     """Asked with a method it does not take, each says that it exists."""
     rows = [line.split("|")[1] for line in README.splitlines() if line.startswith(("| `GET", "| `POST"))]
     routes = {path for row in rows for path in re.findall(r"(/[\w./{}-]+)", row)}
-    assert set(ROUTES) | {MODELS, "/health", "/metrics", "/api/status", "/api/events"} <= routes
+    assert set(ROUTES) | {MODELS, MIRROR, "/health", "/metrics", "/api/status", "/api/events"} <= routes
     async with serving(autojump_clock) as house:
         for route in sorted(routes):
             some_id = "a" if in_batches(route) else "a/b"
