@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gridsched.api.content import check_said
 from gridsched.api.forms import FORM_TYPE, BadForm, Form, is_form, read_form
 from gridsched.api.keep import ttl
 from gridsched.api.members import BadBody, Member, members
@@ -82,8 +83,7 @@ class InferenceRequest:
 
 def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> InferenceRequest:
     """Understand a request. `headers` have names in lower case. Raises RequestError."""
-    if headers.get(b"content-encoding", b"identity").lower() not in {b"", b"identity"}:
-        raise RequestError(Problem("unsupported_media_type", "a body that is compressed is not understood"))
+    check_said(headers, body, form=route.form)
     spans: tuple[Member, ...] = ()
     form = None
     if route.form:

@@ -7,6 +7,7 @@ runs, and never look into a body beyond what door 1 has read.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -27,8 +28,10 @@ from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
 from gridsched.core.job import Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
+from gridsched.threads import in_thread
 
 DEFAULT_MODEL = "default"
+LARGE_BODY_BYTES = 256 * 1024
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
 
@@ -72,7 +75,7 @@ class Inference:
             self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
-        request = decode(route, exchange.headers, exchange.body)
+        request = await _read(route, exchange)
         media = media_of(request)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
@@ -156,6 +159,12 @@ def _servable(found: CatalogModel | CatalogFamily) -> CatalogModel:
         message = f"{found.name} cannot be served: {found.unavailable or 'it has no way to be launched'}"
         raise RequestError(Problem("model_unavailable", message, "model"))
     return found
+
+
+async def _read(route: Route, exchange: Exchange) -> InferenceRequest:
+    """Door 1. A large body is read beside the loop: nobody else's request waits for that. Raises RequestError."""
+    work = partial(decode, route, exchange.headers, exchange.body)
+    return work() if len(exchange.body) < LARGE_BODY_BYTES else await in_thread(work)
 
 
 def _plain(seat: Seat) -> Reply:

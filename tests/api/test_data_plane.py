@@ -79,7 +79,7 @@ REFUSALS = [
     ("POST", CHAT, HELLO | {"model": "sim-embed"}, 400, "model_not_supported", "model"),
     ("POST", "/v1/embeddings", {"model": "sim-chat-4b", "input": "a"}, 400, "model_not_supported", "model"),
     ("POST", CHAT, b"{", 400, "invalid_request", None),
-    ("POST", CHAT, b"", 400, "invalid_request", None),
+    ("POST", CHAT, b"", 411, "length_required", None),
     ("POST", CHAT, HELLO | {"x_class": "urgent"}, 400, "invalid_class", "x_class"),
     ("GET", CHAT, None, 405, "method_not_allowed", None),
     ("DELETE", "/v1/models", None, 405, "method_not_allowed", None),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridsched.api.members import BadBody, members
+from gridsched.api.members import MOST_BUILT, BadBody, members
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -70,6 +70,49 @@ def test_H1_what_no_engine_should_be_given_is_refused_with_a_sentence(body: byte
     with pytest.raises(BadBody) as caught:
         members(body)
     assert str(caught.value).startswith("the body")
+
+
+MANY = b'"many":[' + b"0," * MOST_BUILT + b"0]"
+
+
+@pytest.mark.parametrize("how", [how for how, body in BAD.items() if body.startswith(b'{"a":')])
+def test_H1_it_is_refused_among_very_many_values_too(how: str) -> None:
+    """Where no value is built to be looked at."""
+    with pytest.raises(BadBody) as caught:
+        members(b"{" + MANY + b"," + BAD[how][1:])
+    assert str(caught.value).startswith("the body")
+
+
+PASSING = [
+    b"1e308",
+    b"-1e-999",
+    b"9" * 308,
+    b"0." + b"9" * 5000,
+    b'"1e999"',
+    b'",1e999,"',
+    rb'"\\",1e308',
+    rb'"\\\",1e999"',
+    rb'"\"",1.5e+300,"\\\"[1e999]"',
+    '"é🦙한"'.encode(),
+]
+
+
+@pytest.mark.parametrize("values", PASSING)
+def test_numbers_and_what_looks_like_one_in_a_text_pass(values: bytes) -> None:
+    """Whether the values are few or very many."""
+    few = b'{"a":[' + values + b"]}"
+    assert [member.key for member in members(few)] == ["a"]
+    assert [member.key for member in members(b"{" + MANY + b"," + few[1:])] == ["many", "a"]
+
+
+@pytest.mark.parametrize("number", [b"1e309", b"-1E+0309", b"9" * 310, b"9" * 400 + b".5", b"1" + b"0" * 250 + b"e99"])
+@pytest.mark.parametrize("before", [b"", b'"1e999",', rb'"\\",', rb'"\"",', rb'"\\\"",'])
+def test_a_number_out_of_range_is_found_behind_any_text(number: bytes, before: bytes) -> None:
+    """Whether the values are few or very many."""
+    few = b'{"a":[' + before + number + b"]}"
+    for body in (few, b"{" + MANY + b"," + few[1:]):
+        with pytest.raises(BadBody, match="out of range"):
+            members(body)
 
 
 TWICE = [
