@@ -8,13 +8,16 @@ mind by writing there. From SIGUSR1 on this one process answers that its device 
 run by path, through the real spawn.
 """
 
+import base64
 import itertools
 import json
+import math
 import os
 import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -75,6 +78,13 @@ class Switches:
     body: str = "{}"  # of an answer without chunks
     tokens: int = 0  # an answer of so many, or as the request's max_tokens says, streamed if it is asked for
     tokens_per_second: float = 0.0  # 0: as fast as can be
+    width: int = 2  # numbers in a vector
+    shuffle: bool = False  # vectors come in another order than their inputs, each with its own index
+    holes: bool = False  # one of a vector's numbers is none
+    too_long: str = ""  # an input with this text in it is refused with the status after it
+    too_long_status: int = 500
+    pauses: list[float] = field(default_factory=list)  # seconds before the answers to the first requests
+    bodies: bool = False  # the bodies of requests are recorded, too
     status: int = 200  # of an answer to a request
     probe_status: int = 200
     no_unix_socket: bool = False  # it can listen at a port only
@@ -191,7 +201,8 @@ class FakeServer:
         if key and path not in ("/health", "/v1/models") and headers.get("authorization") != f"Bearer {key}":
             self.send(connection, framed(401, b'{"error":"no key"}'))
             return
-        self.record({"method": method, "path": path, "headers": headers, "body_bytes": len(body)})
+        text = {"body": body.decode()} if self.switches.bodies else {}
+        self.record({"method": method, "path": path, "headers": headers, "body_bytes": len(body), **text})
         self.answer(connection, path, body)
 
     def answer(self, connection: socket.socket, path: str, body: bytes) -> None:
@@ -218,6 +229,7 @@ class FakeServer:
             if self.requests == switches.hang_at_request:
                 self.hang(connection, path)
                 return
+            time.sleep(sum(switches.pauses[self.requests - 1 : self.requests]))
             with self.lock:
                 self.running += 1
             self.answer_request(connection, path, body)
@@ -253,11 +265,25 @@ class FakeServer:
             parts = [text.encode() for text in switches.chunks]
             self.send(connection, chunked(switches.status, parts), cut=True)
         elif path == "/v1/embeddings" and switches.status == 200:
-            self.send(connection, framed(switches.status, vectors(body)), cut=True)
+            self.embed(connection, json.loads(body))
         elif switches.tokens and switches.status == 200:
             self.generate(connection, json.loads(body))
         else:
             self.send(connection, framed(switches.status, switches.body.encode()), cut=True)
+
+    def embed(self, connection: socket.socket, asked: dict[str, Any]) -> None:
+        """A vector for each input, or a refusal of them all."""
+        given = asked["input"]
+        inputs = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
+        self.record({"inputs": len(inputs)})
+        if self.switches.too_long and any(self.switches.too_long in str(text) for text in inputs):
+            status = self.switches.too_long_status
+            message = "input (600 tokens) is too large to process. increase the physical batch size"
+            refusal = {"error": {"code": status, "message": message, "type": "server_error"}}
+            self.send(connection, framed(status, json.dumps(refusal).encode()), cut=True)
+        else:
+            answer = vectors(inputs, self.switches, in_base64=asked.get("encoding_format") == "base64")
+            self.send(connection, framed(200, answer), cut=True)
 
     def generate(self, connection: socket.socket, asked: dict[str, Any]) -> None:
         """Word after word; noticed at once when nobody listens any more."""
@@ -337,15 +363,20 @@ def print_dots(count: int) -> None:
     sys.stderr.buffer.flush()
 
 
-def vectors(body: bytes) -> bytes:
-    """A vector for each input, which holds the first number in its text."""
-    given = json.loads(body)["input"]
-    numbers = [re.search(r"\d+", str(text)) for text in (given if isinstance(given, list) else [given])]
-    data = [
-        {"object": "embedding", "index": index, "embedding": [float(found[0]) if found else 0.0, 1.0]}
-        for index, found in enumerate(numbers)
-    ]
-    return json.dumps({"object": "list", "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}}).encode()
+def vectors(inputs: list[Any], switches: Switches, *, in_base64: bool) -> bytes:
+    """A vector for each input, which begins with the first number in its text."""
+    data = []
+    for index, text in enumerate(inputs):
+        found = re.search(r"\d+", str(text))
+        vector = [float(found[0]) if found else 0.0, *[1.0] * (switches.width - 1)]
+        if switches.holes:
+            vector[-1] = math.nan
+        written = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if in_base64 else vector
+        data.append({"object": "embedding", "index": index, "embedding": written})
+    if switches.shuffle:
+        data.reverse()
+    usage = {"prompt_tokens": len(inputs), "total_tokens": len(inputs)}
+    return json.dumps({"object": "list", "data": data, "usage": usage}).encode()
 
 
 def token(text: str) -> bytes:
