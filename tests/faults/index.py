@@ -1,7 +1,7 @@
-"""Which test shows which of the faults that others have met in programs of this kind: processes, devices, service.
+"""Which test shows which of the faults that others have met in programs of this kind.
 
-B is a load's life, D devices and measuring, M operation. What is shown by another folder's test is not shown here once
-more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
+B is a load's life, D devices and measuring, G embeddings, M operation. What is shown by another folder's test is not
+shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
 _REAL = "faults/test_real_engine.py"
 _ANSWERS = "faults/test_answers.py"
+_VECTORS = "faults/test_embeddings.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
@@ -129,6 +130,28 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_GROWN}::test_D14_managed_memory_never_replaces_the_estimate",
         _DOUBT,
         "vram/test_environment.py::test_E25_what_would_move_memory_or_devices_is_refused_by_name",
+    ),
+    "G1": (
+        f"{_VECTORS}::test_G1_every_encoding_gives_the_same_vectors_in_every_step",
+        f"{_VECTORS}::test_G1_a_real_embedder_gives_the_same_numbers_in_both_encodings",
+    ),
+    "G3": (f"{_VECTORS}::test_G3_seventy_inputs_keep_their_vectors_whatever_order_an_engine_gives",),
+    "G4": (
+        f"{_VECTORS}::test_G4_one_input_that_is_too_long_fails_the_request_and_is_found",
+        f"{_VECTORS}::test_G4_a_real_engines_refusal_of_a_long_input_is_a_400",
+    ),
+    "G5": (f"{_VECTORS}::test_G5_no_engine_is_given_more_than_thirty_two_inputs_at_once",),
+    "G6": (
+        f"{_VECTORS}::test_G6_numbers_of_tokens_are_one_input_and_lists_of_them_are_many",
+        f"{_VECTORS}::test_G6_a_real_embedder_takes_tokens_for_what_they_mean",
+    ),
+    "G8": (
+        f"{_VECTORS}::test_G8_a_vector_with_a_hole_never_reaches_a_client",
+        "api/test_embeddings.py::test_a_vector_that_is_not_finite_never_reaches_a_client",
+    ),
+    "G9": (
+        f"{_VECTORS}::test_G9_a_model_that_cannot_is_told_of_before_anything_is_loaded",
+        f"{_VECTORS}::test_G9_the_real_embedder_is_no_chat",
     ),
     "M1": (
         "cli/test_install_service.py::test_M1_both_services_are_written_enabled_and_started",

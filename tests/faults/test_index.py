@@ -9,11 +9,13 @@ TESTS = Path(__file__).parent.parent
 NUMBERS = {
     *(f"B{number}" for number in (1, 2, 4, 5, 7, 8, 10, 11, 13, 15, 16, 17, 19, 20, 21, 24, 25, 27, 29, 30)),
     *(f"D{number}" for number in (1, 2, 4, 6, 7, 8, 10, 13, 14)),
+    *(f"G{number}" for number in (1, 3, 4, 5, 6, 8, 9)),
     *(f"M{number}" for number in (1, 3, 5, 7, 9, 10, 11)),
 }
+LETTERS = "".join(sorted({number[0] for number in NUMBERS}))
 
 
-def test_every_fault_of_processes_devices_and_service_is_in_the_table_once() -> None:
+def test_every_fault_is_in_the_table_once() -> None:
     """Shown by a test, or with the reason why not."""
     assert INDEX.keys() | NOT_SHOWN.keys() == NUMBERS
     assert not INDEX.keys() & NOT_SHOWN.keys()
@@ -32,6 +34,6 @@ def test_every_test_that_the_table_names_is_there() -> None:
 def test_what_is_shown_in_this_folder_is_in_the_table() -> None:
     """A test that carries a number is found under it."""
     for path in Path(__file__).parent.glob("test_*.py"):
-        for function in re.findall(r"^def (test_[BDM]\d+_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
-            numbers = re.findall(r"_([BDM]\d+)(?=_)", function)
+        for function in re.findall(rf"^def (test_[{LETTERS}]\d+_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            numbers = re.findall(rf"_([{LETTERS}]\d+)(?=_)", function)
             assert all(f"faults/{path.name}::{function}" in INDEX.get(number, ()) for number in numbers), function
