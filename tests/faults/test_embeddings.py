@@ -1,6 +1,6 @@
 """What others have met with embeddings: encodings, order, inputs that are too many or too long, vectors with holes.
 
-With the stand-in, which does wrong what it is asked to, and with the real engine and a real model where that shows more.
+With the stand-in, which errs as it is told to, and with the real engine and a real model where that shows more.
 """
 
 import math
