@@ -54,6 +54,7 @@ from gridsched.runtime.tape import Recorder
 from gridsched.service.notify import Manager
 from gridsched.service.words import summary
 from gridsched.settings.admin_token import make_admin_token
+from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.document import Loc, dotted
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
@@ -352,22 +353,28 @@ def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:
         raise StartError(f"--record {path}: {error.strerror}") from None
 
 
-def authority_in(data_dir: Path | None, say: Say) -> Authority:
-    """Who may change the server: whoever can read the admin token, which is made where there is none."""
+Access = tuple[Authority, KeyFile | None]
+"""Who may what, and the file whose changes it is to be told of."""
+
+
+def access_in(data_dir: Path | None, say: Say) -> Access:
+    """Who may use the server, and change it: whoever has a key, or can read the admin token, which is made where there
+    is none."""
     if data_dir is None:
-        return Authority()
+        return Authority(), None
+    token, keys = "", KeyFile(data_dir, say)
     try:
-        return Authority(make_admin_token(data_dir))
+        token = make_admin_token(data_dir)
     except OSError as error:
         say(f"no admin token can be kept in {data_dir}: {error.strerror}; drain and restart are refused")
-        return Authority()
+    return Authority(token, keys.keys), keys
 
 
 def serve(
     found: Machine,
     settings: Settings,
     listener: socket.socket,
-    authority: Authority,
+    access: Access,
     ready: Callable[[], None],
     manager: Manager,
     recorder: Recorder | None = None,
@@ -396,11 +403,11 @@ def serve(
     )
     metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
     metrics.watch_logs(parts.engine.lost_log_lines)
-    front = Front(listener, figures_of(settings), metrics, authority, store=batches)
+    front = Front(listener, figures_of(settings), metrics, access[0], store=batches)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         ending = partial(manager.stopping, longest_end_seconds(settings))
-        return trio.run(_serve, runtime, front, ready, ending, clock=SteadyClock())
+        return trio.run(_serve, runtime, front, access, ready, ending, clock=SteadyClock())
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
 
@@ -424,6 +431,7 @@ def figures_of(settings: Settings) -> FrontSettings:
     return FrontSettings(
         host=settings.server.host,
         cors_origins=frozenset(settings.server.cors_origins),
+        trusted_proxies=settings.server.trusted_proxies,
         max_body_bytes=settings.server.max_body_bytes,
         embedding_chunk=settings.scheduler.embedding_chunk,
         stall_seconds=settings.scheduler.stall_limit_seconds,
@@ -452,9 +460,12 @@ def longest_end_seconds(settings: Settings) -> float:
     return answers + limits.stop_seconds + KILLED_SECONDS
 
 
-async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None], ending: Callable[[], None]) -> int:
+async def _serve(
+    runtime: Runtime, front: Front, access: Access, ready: Callable[[], None], ending: Callable[[], None]
+) -> int:
     """`ready` is called when the first reading of the devices is in, `ending` when the end begins."""
     exit_code = 0
+    authority, keys = access
 
     async def opened(runtime: Runtime, stop: trio.Event) -> None:
         ready()
@@ -467,6 +478,8 @@ async def _serve(runtime: Runtime, front: Front, ready: Callable[[], None], endi
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_signals, runtime, nursery.cancel_scope)
         nursery.start_soon(tell_the_end)
+        if keys is not None:
+            nursery.start_soon(keys.follow, authority.keep)
         exit_code = await runtime.serve(opened)
         nursery.cancel_scope.cancel()
     return exit_code

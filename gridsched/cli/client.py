@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from gridsched.library.names import printable
+from gridsched.settings.admin_token import read_admin_token
 from gridsched.settings.paths import DataDirError, data_dir_path, owner_of
 
 DEFAULT_URL = "http://127.0.0.1:1234"
@@ -52,18 +53,22 @@ def _url(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no address such as {DEFAULT_URL}")
 
 
-def usual_server(data_dir: Path | None = None) -> str:
-    """Where the server of the data directory listens, else where one listens that was told nothing."""
+def usual_server(data_dir: Path | None = None) -> tuple[str, str | None]:
+    """Where the server of the data directory listens, and the admin token that it knows us by, which goes nowhere else
+    (H6); else where one listens that was told nothing, and none."""
     with suppress(DataDirError):
-        if (owner := owner_of(data_dir_path(data_dir, os.environ))) is not None and owner.port:
-            return owner.url
-    return DEFAULT_URL
+        path = data_dir_path(data_dir, os.environ)
+        if (owner := owner_of(path)) is not None and owner.port:
+            return owner.url, read_admin_token(path)
+    return DEFAULT_URL, None
 
 
 def connect(args: argparse.Namespace) -> httpx.Client:
     """A client for the server that the arguments name, else the usual one, which is put down in them. Never through a
     proxy of the environment."""
-    args.server = args.server or usual_server(getattr(args, "data_dir", None))
+    if not args.server:
+        args.server, token = usual_server(getattr(args, "data_dir", None))
+        args.api_key = args.api_key or token
     headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
     return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))
 

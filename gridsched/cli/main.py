@@ -26,6 +26,7 @@ COMMANDS = {
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
     "engine": "llama-server builds side by side: list, use, install, test, rollback",
+    "keys": "API keys: add, list, revoke",
     "restart": "end a running server in peace, and have it started again",
     "drain": "have a running server take nobody new, and finish those it has",
     "install-service": "gridsched and its watchdog as services of this user (systemd)",

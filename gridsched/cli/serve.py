@@ -75,8 +75,8 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(f"listening  http://{where}:{port}")
             manager.ready()
 
-        authority = app.authority_in(found.data_dir, say)
-        code = app.serve(found, settings, listener, authority, ready, manager, tape, batches)
+        access = app.access_in(found.data_dir, say)
+        code = app.serve(found, settings, listener, access, ready, manager, tape, batches)
     if code == RESTART:
         tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")
     return code

@@ -16,6 +16,7 @@ from gridsched.core.job import JobClass
 from gridsched.core.policy import Eviction, Policy, QueueLimits
 from gridsched.daytime import Window
 from gridsched.ports import FamilyEntry, ModelEntry, VirtualEntry
+from gridsched.settings.addresses import NETWORK, Network
 from gridsched.settings.document import Document, Loc, dotted
 from gridsched.settings.models import CACHES, MAX_CONTEXT, MAX_SLOTS, FamilySettings, ModelSettings
 from gridsched.settings.section import Section
@@ -56,6 +57,11 @@ class ServerSettings(Section):
         (),
         "Origins whose pages may use this server from a browser, as in `http://localhost:3000`: each whole, with its"
         " port; there is no `*`.",
+    )
+    trusted_proxies: Annotated[tuple[Annotated[Network, NETWORK], ...], BeforeValidator(_list)] = _setting(
+        (),
+        "Addresses, or ranges such as `10.0.0.0/8`, of proxies in front of this server: they alone are believed when"
+        " they say who called (H6).",
     )
     stream_comments: Annotated[bool, one_of(_SWITCH)] = _setting(
         "on",

@@ -61,11 +61,11 @@ def test_H6_without_a_token_nobody_may() -> None:
 def test_H6_a_token_that_cannot_be_written_does_not_stop_the_server(tmp_path: Path) -> None:
     """A full disk, or a folder that has gone: that is said, and nobody may."""
     said: list[str] = []
-    authority = app.authority_in(tmp_path / "absent", said.append)
+    authority, _ = app.access_in(tmp_path / "absent", said.append)
     assert refusal(authority, {b"authorization": b"Bearer " + b"a" * 64}) is not None
     assert len(said) == 1
     assert f"no admin token can be kept in {tmp_path / 'absent'}: No such file" in said[0]
-    assert refusal(app.authority_in(None, said.append), {}) is not None
+    assert refusal(app.access_in(None, said.append)[0], {}) is not None
     assert len(said) == 1
 
 

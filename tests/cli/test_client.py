@@ -8,6 +8,7 @@ import pytest
 
 from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
 from gridsched.cli.events import read_events, sentence
+from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.paths import DataDir
 
 STREAM = {"content-type": "text/event-stream"}
@@ -64,10 +65,15 @@ def test_where_no_server_is_named_it_is_that_of_the_data_directory(
         with connect(args) as client:
             assert client.base_url == args.server == "http://127.0.0.1:1234", "it has no port yet"
         data_dir.say_port(4321)
+        token = make_admin_token(tmp_path)
         with connect(arguments()) as client:
             assert client.base_url == "http://127.0.0.1:4321"
+            assert client.headers["authorization"] == f"Bearer {token}", "keys do not lock us out"
+        with connect(arguments("--api-key", "mine")) as client:
+            assert client.headers["authorization"] == "Bearer mine"
         with connect(arguments("--server", "http://h")) as client:
             assert client.base_url == "http://h"
+            assert "authorization" not in client.headers, "the token is for its own server alone"
     with connect(arguments()) as client:
         assert client.base_url == "http://127.0.0.1:1234"
 

@@ -66,7 +66,7 @@ def test_H6_a_server_is_asked_at_the_address_that_it_has_written(served: Path, h
         for words in ((), ("--server", url), ("--server", "http://localhost:4321")):
             args = found(*words)
             assert (args.server, args.api_key) == (url, token)
-        assert usual_server() == url
+        assert usual_server() == (url, make_admin_token(served))
 
 
 @pytest.mark.parametrize("url", ["http://elsewhere.example:4321", "http://127.0.0.1:4322", "http://127.0.0.1"])

@@ -293,7 +293,9 @@ def test_D13_the_server_goes_by_it() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        code = app.serve(simulated_machine(settings), settings, listen("127.0.0.1", 0), Authority(), ready, Manager())
+        code = app.serve(
+            simulated_machine(settings), settings, listen("127.0.0.1", 0), (Authority(), None), ready, Manager()
+        )
     finally:
         sys.setswitchinterval(interval)
     assert code == 0

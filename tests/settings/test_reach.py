@@ -51,11 +51,17 @@ def family(settings: Settings) -> tuple[tuple[Quality, str], ...]:
     return only.variants
 
 
+def trusted(settings: Settings) -> list[str]:
+    """The proxies that the front believes."""
+    return [str(network) for network in figures_of(settings).trusted_proxies]
+
+
 CASES = {
     "server.host": Case("::1", lambda s: s.server.host, "::1"),
     "server.port": Case("0", lambda s: s.server.port, 0),
     "server.max_body": Case("1.5MiB", lambda s: s.server.max_body_bytes, 3 * 2**19),
     "server.cors_origins": Case("['http://A.example:80']", lambda s: figures_of(s).cors_origins, {"http://a.example"}),
+    "server.trusted_proxies": Case("[::1, 10.0.0.0/8]", trusted, ["::1/128", "10.0.0.0/8"]),
     "server.stream_comments": Case("off", lambda s: figures_of(s).comments, False),
     "server.comment_interval": Case("15s", lambda s: figures_of(s).comment_seconds, 15.0),
     "server.write_stall": Case("30s", lambda s: figures_of(s).write_stall_seconds, 30.0),

@@ -6,8 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,16 @@ class Gateway:
                 continue
         self.stop()
         pytest.fail(self.log.read_text(encoding="utf-8"))
+
+    def comes_to(self, question: Callable[[], bool]) -> bool:
+        """Whether it comes to be so while the gateway lives, within the time that a start may take."""
+        for _ in range(START_TRIES):
+            if question():
+                return True
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+                return False
+        return False
 
     def stop(self) -> int:
         """End it as a service manager would, and give the exit code."""
