@@ -54,7 +54,7 @@ SETTLE_FIRST_SECONDS = 0.02
 SETTLE_LONGEST_SECONDS = 1.25
 """How often a process is asked whether an abandoned step has ended: at once, then less and less often, and soon less
 than once a second. llama-server looks whether a plain answer's client is still there when its handler has slept for a
-second, and every answer of its own wakes that, one about slots too: asked more often, it works for nobody to the end."""
+second, and each answer of its own wakes that, one about slots too: asked more often, it works for nobody to the end."""
 
 
 def tell_served(catalog: Catalog, post: Post) -> None:
