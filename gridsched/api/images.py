@@ -22,6 +22,7 @@ from gridsched.api.hosts import PORTS, Refused
 from gridsched.api.members import BadBody, elements, members
 from gridsched.api.problems import invalid
 from gridsched.api.settings import FrontSettings
+from gridsched.core.job import JobKind
 
 MOST_IMAGES = 16
 """Different images that one request may name by URL."""
@@ -101,7 +102,7 @@ def links_of(request: InferenceRequest) -> tuple[Link, ...]:
 
     Whatever has another form than an engine understands is passed over: the engine refuses it before it looks at it.
     """
-    if _SUSPECT.search(request.body) is None:
+    if request.route.kind is JobKind.EMBEDDINGS or _SUSPECT.search(request.body) is None:
         return ()
     held = {member.key: request.body[member.value_start : member.end] for member in request.members}
     links = tuple(link for key in _HOLDERS for link in _in_holders(held.get(key, b"null"), (key,)))

@@ -26,7 +26,7 @@ from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
-from gridsched.core.job import Job, JobClass, JobKind, Medium, OutcomeKind
+from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 from gridsched.threads import in_thread
 
@@ -76,15 +76,14 @@ class Inference:
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
         request = await _read(route, exchange)
-        media = media_of(request)
+        links = links_of(request)
+        media = media_of(request) | ({Medium.IMAGE} if links else NO_MEDIA)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
         plan = None
-        edits: dict[str, bytes] = {}  # members that go up with another value than they came with
         if route.kind is JobKind.EMBEDDINGS:
             plan = embeddings.plan(request, asked.model.name, self._house.settings.embedding_chunk)
-        elif links := links_of(request):
-            edits.update(await self._images.put_in(request, links))
+        edits = await self._images.put_in(request, links)  # members that go up with another value than they came with
         if asked.virtual is not None:
             edits = shaped(asked.virtual.entry, request, edits)
         job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks) if plan else 1)

@@ -15,6 +15,8 @@ from gridsched.api.members import BadBody
 from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
 from gridsched.api.settings import FrontSettings
+from gridsched.ports import VirtualEntry
+from sim import build
 from tests.support.front import House, serving
 from tests.support.image_host import JPEG, PNG, ImageHost, Part, answer, image_host
 
@@ -196,6 +198,22 @@ async def test_H2_an_image_goes_up_as_data_and_all_else_as_it_came(autojump_cloc
         assert host.most_open == 2
 
 
+async def test_H2_a_name_over_another_model_adds_its_words_beside_the_image(autojump_clock: MockClock) -> None:
+    """Both change the same member."""
+    virtual = VirtualEntry("reviewer", SEES, system_prompt="Look.")
+    async with (
+        image_host() as host,
+        serving(autojump_clock, figures(host), world=build(virtuals=(virtual,))) as house,
+    ):
+        host.answers["/a"] = answer(PNG)
+        content = [part(at(host, "/a"))]
+        body = {"model": "reviewer", "messages": [{"role": "user", "content": content}], "max_tokens": 2}
+        assert (await house.ask("POST", CHAT, body)).status == 200
+        words, turn = json.loads(sent_up(house))["messages"]
+        assert words == {"role": "system", "content": "Look."}
+        assert turn == {"role": "user", "content": [part(uri(PNG))]}
+
+
 async def test_images_are_fetched_four_at_a_time(autojump_clock: MockClock) -> None:
     """Sixteen of them."""
     async with image_host() as host, serving(autojump_clock, figures(host)) as house:
@@ -230,8 +248,12 @@ async def test_H1_an_image_that_cannot_be_had_is_a_400_before_any_load(
         assert not house.upstream.asked
 
 
-BAD_REQUESTS: dict[str, tuple[Callable[[str], dict[str, object]], str]] = {
+BAD_REQUESTS: dict[str, tuple[Callable[[str], object], str]] = {
     "a model that sees nothing": (lambda url: chat(part(url)) | {"model": "sim-chat-2b"}, "model_not_supported"),
+    "the same, with letters escaped": (
+        lambda url: json.dumps(chat(part(url)) | {"model": "sim-chat-2b"}).replace("image", "im\\u0061ge").encode(),
+        "model_not_supported",
+    ),
     "another port here": (lambda _: chat(part("http://127.0.0.1:1/a")), "invalid_image_url"),
     "this machine": (lambda _: chat(part("http://127.0.0.1/a")), "invalid_image_url"),
     "a file beside it": (lambda url: chat(part(url), part("file:///etc/passwd")), "invalid_image_url"),
@@ -240,7 +262,7 @@ BAD_REQUESTS: dict[str, tuple[Callable[[str], dict[str, object]], str]] = {
 
 @pytest.mark.parametrize(("body", "code"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys())
 async def test_H1_a_request_that_cannot_be_served_has_nothing_fetched(
-    autojump_clock: MockClock, body: Callable[[str], dict[str, object]], code: str
+    autojump_clock: MockClock, body: Callable[[str], object], code: str
 ) -> None:
     """No host is asked, no model loaded."""
     async with image_host() as host, serving(autojump_clock, figures(host)) as house:
