@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from werkzeug.http import parse_options_header
+from python_multipart.multipart import parse_options_header
 
 from gridsched.api.splice import OURS
 
@@ -24,6 +24,9 @@ LONGEST_FIELD_BYTES: Final = 64 * 1024
 LONGEST_BOUNDARY: Final = 70  # RFC 2046, section 5.1.1
 _CRLF, _HEAD_ENDS, _END = b"\r\n", b"\r\n\r\n", b"--"
 _HEADER: Final = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
+_KIND: Final = re.compile(rb"[ \t]*form-data[ \t]*", re.IGNORECASE)
+_PARAMETER: Final = re.compile(rb"""[ \t]*;[ \t]*([\w*-]+)=("(?:[^"\\]|\\.)*"|[^\s";]+)[ \t]*""")
+_PARAMETERS: Final = re.compile(rb"(?:%b)*" % _PARAMETER.pattern)
 _READ_AS_TEXT: Final = frozenset({"model", "x_class", "service_tier", "keep_alive"})
 _READ_AS_JSON: Final = frozenset({"gridsched", "stream", "ttl"})
 _ONCE: Final = _READ_AS_TEXT | _READ_AS_JSON | {"file"}
@@ -123,11 +126,11 @@ def _json(name: str, value: bytes) -> bytes:
 
 def _delimiter(content_type: bytes) -> bytes:
     """What stands before each part. Raises BadForm."""
-    _, options = parse_options_header(content_type.decode("latin-1"))
-    boundary = options.get("boundary", "")
-    if not 0 < len(boundary) <= LONGEST_BOUNDARY or not boundary.isascii() or not boundary.isprintable():
+    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+    printable = boundary.isascii() and boundary.decode("latin-1").isprintable()
+    if not printable or not 0 < len(boundary) <= LONGEST_BOUNDARY:
         raise BadForm("the content type names no boundary that could be one")
-    return b"--" + boundary.encode()
+    return b"--" + boundary
 
 
 def _part(body: bytes, start: int, delimiter: bytes) -> Part:
@@ -157,10 +160,15 @@ def _disposition(head: bytes) -> tuple[str, bool]:
     said = [value for key, _, value in lines if key.lower() == b"content-disposition"]
     if len(lines) != head.count(_CRLF) + 1 or len(said) != 1:
         raise BadForm("the head of a field is damaged")
-    kind, options = parse_options_header(said[0].decode("utf-8", "replace").strip())
-    if kind.lower() != "form-data" or not options.get("name"):
+    kind = _KIND.match(said[0])
+    parameters = [(each[1].lower(), each[2]) for each in _PARAMETER.finditer(said[0], kind.end())] if kind else []
+    keys = [key for key, _ in parameters]
+    if kind is None or not _PARAMETERS.fullmatch(said[0], kind.end()) or len(keys) != len(set(keys)):
+        raise BadForm("the head of a field is damaged")
+    name = dict(parameters).get(b"name", b"").removeprefix(b'"').removesuffix(b'"')
+    if not name or b"\\" in name:
         raise BadForm("a field has no name")
-    return options["name"], "filename" in options
+    return name.decode("utf-8", "replace"), b"filename" in keys or b"filename*" in keys
 
 
 def is_form(headers: Mapping[bytes, bytes]) -> bool:

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 from werkzeug.sansio.multipart import Data, Field, File, MultipartDecoder, NeedData
 
 from gridsched.api.decode import InferenceRequest, decode
-from gridsched.api.forms import LONGEST_FIELD_BYTES, MOST_PARTS
+from gridsched.api.forms import LONGEST_FIELD_BYTES, MOST_PARTS, BadForm, read_form
 from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
 from tests.support.fakes import EVENTS, Script
@@ -30,7 +30,7 @@ def part(name: str, value: bytes, filename: str | None = None, extra: str = "") 
     return b"--%b\r\n%b%b\r\n\r\n%b\r\n" % (BOUNDARY, disposition.encode(), extra.encode(), value)
 
 
-FILE = part("file", UPLOAD, 'a ";name=\\"model\\".wav', "\r\nContent-Type: audio/wav\r\nX-Odd:  1")
+FILE = part("file", UPLOAD, 'a \\"; name=\\"model\\".wav', "\r\nContent-Type: audio/wav\r\nX-Odd:  1")
 END = b"--%b--\r\n" % BOUNDARY
 
 
@@ -156,6 +156,39 @@ async def test_H1_a_form_that_is_wrong_is_a_400_before_a_load(autojump_clock: Mo
             if param is not None:
                 assert str(answer.error["param"]).startswith(param), answer.error
         assert not house.logged("enqueue")
+
+
+HEADS = {
+    b'form-data; name=file; filename="a.wav"': ("file", True),
+    b'Form-Data;name="file" ;\tfilename=a.wav': ("file", True),
+    b"form-data; filename*=UTF-8''a%20b.wav; name=file": ("file", True),
+    b'form-data; name="two words"; filename=""': ("two words", True),
+    b'form-data; name="a;b=c"': ("a;b=c", False),
+    b'form-data; name="file"; filename="a ";name="model".wav"': None,  # read in three ways by three parsers
+    b'form-data; name="a"; name="b"': None,
+    b'form-data; name="a"; NAME="b"': None,
+    b'form-data; name="a\\"b"': None,
+    b"form-data; name=": None,
+    b'form-data; name=""': None,
+    b"form-data": None,
+    b'form-data name="a"': None,
+    b'form-data; name="a': None,
+    b'form-data; name="a" b': None,
+    b'form-datax; name="a"': None,
+}
+
+
+@pytest.mark.parametrize("said", HEADS)
+def test_H1_a_fields_name_is_read_in_one_way_only(said: bytes) -> None:
+    """Or its form is refused."""
+    body = form(FILE, b"--%b\r\nContent-Disposition: %b\r\n\r\nvalue\r\n" % (BOUNDARY, said))
+    found = HEADS[said]
+    if found is not None:
+        last = read_form(TYPE.encode(), body.replace(FILE, b"")).parts[-1]
+        assert (last.name, last.is_file) == found
+        return
+    with pytest.raises(BadForm):
+        read_form(TYPE.encode(), body)
 
 
 NO_FORMS = ["application/json", "", "text/plain", "multipart/mixed; boundary=a", "multipart/form-datax; boundary=a"]
