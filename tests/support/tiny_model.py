@@ -19,8 +19,8 @@ _TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endf
 Tensor = NDArray[np.float32]
 
 
-def make_tiny_chat(path: Path) -> Path:
-    """Write the model to `path` and return it."""
+def make_tiny_chat(path: Path, *, fills_in: bool = False) -> Path:
+    """Write the model to `path` and return it. `fills_in`: it has the tokens that infilling is told with."""
     tokens = [*_SPECIALS, *((b"<0x%02X>" % byte, gguf.TokenType.BYTE) for byte in range(256))]
     unprintable = len(tokens)
     tokens += [(letter.encode(), gguf.TokenType.NORMAL) for letter in _LETTERS]
@@ -34,6 +34,9 @@ def make_tiny_chat(path: Path) -> Path:
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     writer.add_chat_template(_TEMPLATE)
+    if fills_in:
+        for token, place in enumerate(("pre", "suf", "mid"), start=3):  # any will do here
+            writer.add_uint32(f"tokenizer.ggml.fim_{place}_token_id", token)
     for name, tensor in _tensors(len(tokens), unprintable).items():
         writer.add_tensor(name, tensor)
     writer.write_header_to_file()

@@ -1,0 +1,190 @@
+"""Every endpoint on the real engine: what goes up is what it takes, and what it answers is what clients read."""
+
+import json
+import os
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from anthropic import Anthropic, APIStatusError
+from openai import OpenAI
+
+from gridsched.api.routes import ROUTES
+from tests.support.gateway import Gateway, start
+from tests.support.tiny_model import make_tiny_chat
+
+pytestmark = pytest.mark.slow
+
+SAID = [{"role": "user", "content": "Say hello."}]
+LONG = {"max_tokens": 2000}
+"""More than is read before the engine is killed."""
+
+
+@pytest.fixture(scope="module")
+def protocols(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One gateway for this file: models that load in a moment, one for each thing that can be asked."""
+    folder = tmp_path_factory.mktemp("protocols")
+    tiny = make_tiny_chat(folder / "tiny.gguf", fills_in=True)
+    config = folder / "gridsched.yaml"
+    one = 'ctx_size: 2048, parallel: 1, flags: ["--threads", "1"]'
+    config.write_text(
+        textwrap.dedent(f"""\
+        library: {{dirs: []}}
+        models:
+          org/tiny:f32: {{path: "{tiny}", {one}}}
+          hears: {{path: "{tiny}", capabilities: [chat, completion, audio], {one}}}
+          minilm: {{path: "{models[1]}", parallel: 1, flags: ["--threads", "1"]}}
+          ranks: {{path: "{models[1]}", parallel: 1, flags: ["--threads", "1", "--reranking"]}}
+          gone: {{path: "{folder / "gone.gguf"}"}}
+        """),
+        encoding="utf-8",
+    )
+    running = start(folder, "--config", str(config))
+    try:
+        yield running
+    finally:
+        code = running.stop()
+    assert code == 0
+
+
+def post(server: Gateway, path: str, body: object) -> dict[str, object]:
+    """The answer of a request that is served."""
+    answer = server.post(path, body)
+    assert answer.status_code == 200, (path, answer.text)
+    told = answer.json()
+    assert isinstance(told, dict)
+    return told
+
+
+def test_every_endpoint_answers_on_the_real_engine(protocols: Gateway) -> None:
+    """Without a model's name: each goes to one that can, and answers in its protocol's shape."""
+    chat = post(protocols, "/v1/chat/completions", {"messages": SAID, "max_tokens": 3})
+    assert chat["usage"]["completion_tokens"] == 3  # type: ignore[index]  # JSON
+    completion = post(protocols, "/v1/completions", {"prompt": "a", "max_tokens": 3})
+    assert completion["object"] == "text_completion"
+    response = post(protocols, "/v1/responses", {"input": "a", "max_output_tokens": 3})
+    assert (response["object"], response["usage"]["output_tokens"]) == ("response", 3)  # type: ignore[index]  # JSON
+    message = post(protocols, "/v1/messages", {"messages": SAID, "max_tokens": 3, "system": "Be brief."})
+    assert (message["type"], message["usage"]["output_tokens"]) == ("message", 3)  # type: ignore[index]  # JSON
+    counted = post(protocols, "/v1/messages/count_tokens", {"messages": SAID, "system": "Be brief."})
+    used: dict[str, int] = message["usage"]  # type: ignore[assignment]  # JSON
+    assert counted == {"input_tokens": used["input_tokens"] + used["cache_read_input_tokens"]}
+    vectors = post(protocols, "/v1/embeddings", {"input": ["a", "b"]})
+    assert len(vectors["data"]) == 2  # type: ignore[arg-type]  # JSON
+    ranked = post(protocols, "/v1/rerank", {"query": "a cat", "documents": ["cats", "tax law"], "top_n": 2})
+    assert {one["index"] for one in ranked["results"]} == {0, 1}  # type: ignore[attr-defined]  # JSON
+    tokens = post(protocols, "/tokenize", {"content": "Hello"})
+    assert post(protocols, "/detokenize", tokens) == {"content": " Hello"}
+    assert "Say hello." in str(post(protocols, "/apply-template", {"messages": SAID})["prompt"])
+    filled = post(protocols, "/infill", {"input_prefix": "def f(", "input_suffix": "return", "n_predict": 3})
+    assert filled["tokens_predicted"] == 3
+    loaded = {line["model"] for line in protocols.events() if line["event"] == "load"}
+    assert loaded == {"org/tiny:f32", "minilm", "ranks"}
+
+
+def test_a_transcription_reaches_the_engine_as_a_form(protocols: Gateway) -> None:
+    """As far as it goes without a model that hears: it has read the form, and says that this one does not, in its own
+    bytes. A model that is not said to hear refuses before."""
+    file = {"file": ("a.wav", b"RIFF" + bytes(2000), "audio/wav")}
+
+    def ask(model: str) -> httpx.Response:
+        fields = {"model": model, "x_class": "batch"}
+        url = f"{protocols.url}/v1/audio/transcriptions"
+        return httpx.post(url, data=fields, files=file, trust_env=False, timeout=60.0)
+
+    heard = ask("hears")
+    assert (heard.status_code, heard.headers["x-gridsched-class"]) == (501, "batch")
+    assert heard.json()["error"]["message"] == "The current model does not support audio input."
+    refused = ask("org/tiny:f32")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_supported")
+    assert "hears can" in refused.json()["error"]["message"]
+
+
+STREAMED = {
+    "/v1/chat/completions": {"messages": SAID, "max_tokens": 4},
+    "/v1/completions": {"prompt": "a", "max_tokens": 4},
+    "/v1/responses": {"input": "a", "max_output_tokens": 4},
+    "/v1/messages": {"messages": SAID, "max_tokens": 4},
+    "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 4},
+}
+
+
+def test_every_protocol_streams_on_the_real_engine(protocols: Gateway) -> None:
+    """Events to the end, and as many of them as were asked for."""
+    assert STREAMED.keys() == {path for path, route in ROUTES.items() if route.streams and not route.form}
+    for path, body in STREAMED.items():
+        answer = protocols.post(path, body | {"stream": True})
+        assert answer.headers["content-type"].startswith("text/event-stream"), path
+        data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        assert len(data) >= 4, path
+        assert not any("error" in json.loads(one) for one in data), path
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/tokenize", "/infill"])
+def test_H1_what_the_engine_fails_on_never_gets_there(protocols: Gateway, path: str) -> None:
+    """It answers 500, or something that was not asked for, to a body without the members that we look at."""
+    key = {"/tokenize": "content", "/v1/responses": "input", "/infill": "input_prefix"}.get(path, "messages")
+    answer = protocols.post(path, {key: 5})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, key)
+
+
+def engine_of(server: Gateway, name: str) -> int:
+    """The pid of the process that serves a model, which is loaded for it if need be."""
+    post(server, "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})
+    words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in server.children()}
+    (pid,) = (pid for pid, said in words.items() if said[said.index(b"--alias") + 1] == name.encode())
+    return pid
+
+
+def test_the_official_sdks_raise_where_a_stream_breaks(protocols: Gateway) -> None:
+    """For each protocol the engine is killed in mid-answer: nobody takes half an answer for a whole one."""
+    client = OpenAI(base_url=f"{protocols.url}/v1", api_key="unused", max_retries=0, timeout=60.0)
+    anthropic = Anthropic(base_url=protocols.url, api_key="unused", max_retries=0, timeout=60.0)
+    name = "org/tiny:f32"
+    streams = {
+        "chat": lambda: client.chat.completions.create(model=name, messages=SAID, stream=True, **LONG),  # type: ignore[call-overload]  # plain dicts
+        "responses": lambda: client.responses.create(model=name, input="a", stream=True, max_output_tokens=2000),
+        "messages": lambda: anthropic.messages.create(model=name, messages=SAID, stream=True, **LONG),  # type: ignore[call-overload]  # plain dicts
+    }
+    for protocol, ask in streams.items():
+        engine = engine_of(protocols, name)
+        with ask() as stream:
+            next(stream)
+            os.kill(engine, signal.SIGKILL)
+            with pytest.raises((openai.APIError, APIStatusError)) as raised:
+                list(stream)
+        assert "upstream_error" in str(raised.value.body), protocol
+    client.close()
+    anthropic.close()
+
+
+def test_the_official_sdks_read_a_refusal(protocols: Gateway) -> None:
+    """Their own error classes, with our sentence."""
+    with Anthropic(base_url=protocols.url, api_key="unused", max_retries=0) as anthropic:
+        with pytest.raises(APIStatusError) as raised:
+            anthropic.messages.create(model="minilm", messages=SAID, max_tokens=1)  # type: ignore[arg-type]  # plain dicts
+        assert raised.value.status_code == 400
+        assert "does not serve messages" in str(raised.value)
+        page = anthropic.models.list()
+        assert [one.id for one in page] == ["org/tiny:f32", "hears", "minilm", "ranks", "gone"]
+        assert page.data[0].display_name == "org/tiny:f32"
+        assert anthropic.models.retrieve("org/tiny:f32").created_at.year > 2000
+
+
+def test_H12_the_openai_sdk_lists_and_finds_models(protocols: Gateway) -> None:
+    """A name with a slash and a colon, one that cannot be served among them, and the order is that of the file."""
+    with OpenAI(base_url=f"{protocols.url}/v1", api_key="unused", max_retries=0) as client:
+        listed = [client.models.list().data for _ in range(2)]
+        assert [[one.id for one in page] for page in listed] == [
+            ["org/tiny:f32", "hears", "minilm", "ranks", "gone"]
+        ] * 2
+        assert client.models.retrieve("org/tiny:f32").object == "model"
+        assert client.models.retrieve("gone").to_dict()["gridsched"]["state"] == "unavailable"  # type: ignore[index]  # JSON
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("org/other")
+    mirrored = protocols.get("/api/v0/models/org/tiny:f32").json()
+    assert (mirrored["type"], mirrored["quantization"], mirrored["max_context_length"]) == ("llm", "F32", 4096)
