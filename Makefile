@@ -33,7 +33,14 @@ help:
 demo: .venv/.demo
 	$(BIN)/gridsched demo
 
-test: .venv/.test
+# Clients whose requirements are not for our own environment: every package by name and version.
+.cache/clients/litellm/made: constraints/litellm.txt
+	@echo "== installing LiteLLM, a client, into $(@D)"
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip --disable-pip-version-check install --quiet --no-deps --no-compile --requirement $<
+	@touch $@
+
+test: .venv/.test .cache/clients/litellm/made
 	$(BIN)/pytest --ignore tests/external
 
 test-external: .venv/.test
@@ -80,5 +87,5 @@ gpu-check: .venv/.test
 	$(BIN)/python -m tests.vram.check $(if $(ENGINE),--engine "$(ENGINE)") $(CHECK)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .cache/clients .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
