@@ -23,10 +23,11 @@ from hypercorn.typing import (
 from quart_trio import QuartTrio
 
 from gridsched.api import admin
-from gridsched.api.asgi import AsgiExchange, DataPlane, read_body
+from gridsched.api.asgi import AsgiExchange, DataPlane, refuse_unread
 from gridsched.api.authority import NOBODY, Authority
+from gridsched.api.body import Incoming
 from gridsched.api.connection import Connection, turn_away
-from gridsched.api.exchange import joined, send_problem
+from gridsched.api.exchange import joined
 from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.gate import Gate, stamped
 from gridsched.api.observe import Observer
@@ -104,7 +105,7 @@ class Dispatch:
     """The outermost ASGI application: who may ask at all (H6), then the data plane, the rest to Quart.
 
     Quart answers an unknown path before the body is read, which resets the connection under the client's upload; so
-    what goes there is read whole first, as on the data plane, and so is what is refused.
+    what goes there is read whole first, as on the data plane.
     """
 
     def __init__(self, house: House, data_plane: DataPlane, rest: QuartTrio) -> None:
@@ -133,26 +134,18 @@ class Dispatch:
             await self._to_the_rest(stamped(scope, admitted), receive, answer)
 
     async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        body = await read_body(receive, admin.LONGEST_BODY_BYTES, self._settings.upload_stall_seconds)
+        incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
+        body = await incoming.read(admin.LONGEST_BODY_BYTES)
         if isinstance(body, Problem):
-            await _send_whole(scope, send, body)
+            await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, body)
         elif body is not None:
             await self._rest(scope, _replay(body, receive), send)
 
     async def _say(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem
     ) -> None:
-        """Refuse a request, whose body is read to its end first, and dropped; one that stops coming is told that."""
-        body = await read_body(receive, 0, self._settings.upload_stall_seconds)
-        if body is not None:
-            stalled = body if isinstance(body, Problem) and body.code == "request_timeout" else None
-            await _send_whole(scope, send, stalled or problem)
-
-
-async def _send_whole(scope: HTTPScope, send: ASGISendCallable, problem: Problem) -> None:
-    exchange = AsgiExchange(scope, send, b"", NOBODY)
-    await send_problem(exchange, problem)
-    await exchange.finish()
+        incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
+        await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, problem)
 
 
 def _adding(headers: tuple[Header, ...], send: ASGISendCallable) -> ASGISendCallable:

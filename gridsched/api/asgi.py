@@ -2,8 +2,8 @@
 
 Owns reading a request whole, noticing that its client has gone, and the last message of an answer. What breaks if it is
 changed: hypercorn says `http.disconnect` during the last send and before it arms its idle timer again, so that send
-must lie outside the watcher's scope, or idle connections never time out; and an answer to a body that was not read
-dead-locks or resets the connection, so a body that is too long is read to its end and dropped.
+must lie outside the watcher's scope, or idle connections never time out; and an answer that is ended before the body
+was read resets the connection, so a body that is refused is read and dropped before that (`body.py`).
 """
 
 import logging
@@ -18,6 +18,7 @@ from gridsched.api import mirrors, models
 from gridsched.api.allowed import allowed
 from gridsched.api.authority import Caller
 from gridsched.api.batches import Batches, in_batches
+from gridsched.api.body import Incoming
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
@@ -29,8 +30,6 @@ from gridsched.store.batches import BatchStore
 log = logging.getLogger(__name__)
 
 LONGEST_REQUEST_ID = 128
-DROPPED_BYTES = 1024 * 1024 * 1024
-"""How much of a body that is too long is read and dropped before its connection is cut."""
 
 
 class AsgiExchange:
@@ -79,8 +78,12 @@ class DataPlane:
             async with self.batches.upload(scope, receive) as upload:
                 await self._serve(scope, receive, send, caller, upload)
         else:
-            body = await read_body(receive, figures.max_body_bytes, figures.upload_stall_seconds)
-            await self._serve(scope, receive, send, caller, body)
+            incoming = Incoming(scope, receive, figures.upload_stall_seconds)
+            body = await incoming.read(figures.max_body_bytes)
+            if isinstance(body, Problem):
+                await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, body)
+            else:
+                await self._serve(scope, receive, send, caller, body)
 
     async def _serve(
         self,
@@ -163,35 +166,11 @@ async def _other_method(exchange: Exchange, allowed: Sequence[str]) -> bool:
     return True
 
 
-async def read_body(receive: ASGIReceiveCallable, longest: int, stall_seconds: float) -> bytes | Problem | None:
-    """The whole body, a refusal of one that is too long or stops coming, None when the client leaves before its end."""
-    parts: list[bytes] = []
-    length = 0
-    while True:
-        message = None
-        with trio.move_on_after(stall_seconds):
-            message = await receive()
-        if message is None:
-            return _upload_stalled(stall_seconds)
-        if message["type"] != "http.request":
-            return None
-        part = message.get("body", b"")
-        length += len(part)
-        if length <= longest:
-            parts.append(part)
-        else:
-            parts.clear()
-        if not message.get("more_body", False) or length > longest + DROPPED_BYTES:
-            break
-    if length > longest:
-        return Problem("request_too_large", f"the body is longer than {longest} bytes, the longest that is taken")
-    return b"".join(parts)
-
-
-def _upload_stalled(seconds: float) -> Problem:
-    """408; what is left of the body may still come, so the connection is of no more use."""
-    message = f"no byte of the body has come for {seconds:g} s"
-    return Problem("request_timeout", message)
+async def refuse_unread(exchange: AsgiExchange, incoming: Incoming, problem: Problem) -> None:
+    """Answer before the body has come whole, and see to it that the client can read that."""
+    await send_problem(exchange, problem)
+    await incoming.drop()
+    await exchange.finish()
 
 
 async def _watch(receive: ASGIReceiveCallable, scope: trio.CancelScope) -> None:

@@ -15,6 +15,7 @@ and with it a write that is stuck.
 import errno
 import fcntl
 import logging
+import re
 import select
 import socket
 import struct
@@ -48,6 +49,7 @@ _GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: what the client has not read is dropped with the connection, which is reset."""
 
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
 _MALFORMED = "the request is not valid HTTP"
 _SAID: Final = {431: "the request's headers are too long", 501: "that transfer encoding is not understood"}
 
@@ -104,6 +106,15 @@ async def turn_away(stream: trio.SocketStream) -> None:
     await stream.aclose()
 
 
+def _target(target: bytes) -> tuple[bytes, bytes | None]:
+    """A request's target, and the host in it where it has one (RFC 9112, section 3.2.2): that one counts."""
+    found = _ABSOLUTE.fullmatch(target)
+    if found is None:
+        return target, None
+    path: bytes = found[2]
+    return (path if path.startswith(b"/") else b"/" + path), found[1]
+
+
 class _Http1(H11Protocol):
     """hypercorn's HTTP/1.1, with no way from it into another protocol, and with a word for what it refuses."""
 
@@ -111,12 +122,20 @@ class _Http1(H11Protocol):
         """No HTTP/2: nothing here was made for it."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        """An upgrade is an offer, and is left alone: the request is answered as if it had not been made."""
+        """Begin to answer. An upgrade is an offer, and is left alone: the request is answered as if it had not been
+        made. One whose body has two framings is refused: who sent it on may have read the other."""
+        names = {name for name, _ in request.headers}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            await self._send_error_response(400)
+            await self.send(Closed())
+            return
         kept = [header for header in request.headers if header[0] != b"upgrade"]
-        if len(kept) < len(request.headers):
-            request = h11.Request(
-                method=request.method, target=request.target, headers=kept, http_version=request.http_version
-            )
+        target, host = _target(request.target)
+        if host is not None:
+            kept = [header for header in kept if header[0] != b"host"] + [(b"host", host)]
+        if target != request.target or len(kept) < len(request.headers):
+            version = request.http_version
+            request = h11.Request(method=request.method, target=target, headers=kept, http_version=version)
         await super()._create_stream(request)
 
     async def _send_error_response(self, status_code: int) -> None:
