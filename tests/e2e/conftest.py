@@ -11,6 +11,9 @@ from gridsched.engine.find import find_engine
 from loadtest.fetch import fetch_models
 from tests.support.gateway import Gateway, start
 
+WORDS = "You review code. Name the worst fault first, and be brief about all others."
+"""Those for the system of the one name over another model."""
+
 
 def sdk(gateway: Gateway) -> OpenAI:
     """The OpenAI SDK, pointed there; it does not retry, so that a test sees what the server said."""
@@ -22,8 +25,8 @@ TOOLS = Path(__file__).with_name("tools.jinja")
 
 
 def start_real(folder: Path, chat: Path, embedder: Path, more: str = "") -> Gateway:
-    """A chat model, the same file under two more names (one that nobody loads), and an embedder; `more`
-    is put before them in the configuration."""
+    """A chat model, the same file under two more names (one that nobody loads), a name over the first, and an
+    embedder; `more` is put before them in the configuration."""
     config = folder / "gridsched.yaml"
     config.write_text(
         more
@@ -34,6 +37,7 @@ def start_real(folder: Path, chat: Path, embedder: Path, more: str = "") -> Gate
                      flags: ["--threads", "1", "--chat-template-file", "{TOOLS}"]}}
           smollm2-batch: {{path: "{chat}", ctx_size: 2048, parallel: 2, class: batch, flags: ["--threads", "1"]}}
           smollm2-cold: {{path: "{chat}", ctx_size: 2048, parallel: 1}}
+          reviewer: {{base: gpt-4o, system_prompt: "{WORDS}", sampling: {{temperature: 0}}, limits: {{max_tokens: 4}}}}
           minilm: {{path: "{embedder}", parallel: 1, flags: ["--threads", "1"]}}
         """),
         encoding="utf-8",
