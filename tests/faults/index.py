@@ -1,7 +1,7 @@
 """Which test shows which of the faults that others have met in programs of this kind.
 
-B is a load's life, D devices and measuring, G embeddings, M operation. What is shown by another folder's test is not
-shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
+B is a load's life, C scheduling, D devices and measuring, G embeddings, M operation. What is shown by another folder's
+test is not shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "f
 _REAL = "faults/test_real_engine.py"
 _ANSWERS = "faults/test_answers.py"
 _VECTORS = "faults/test_embeddings.py"
+_TURNS = "faults/test_scheduling.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
@@ -85,6 +86,31 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_HERE}::test_B30_addresses_come_back_however_a_process_ends",
         "engine/test_ports.py::test_B30_no_port_is_held_for_a_process_that_is_gone",
         f"{_REAL}::test_B30_real_engines_take_turns_on_one_memory",
+    ),
+    "C1": (
+        f"{_TURNS}::test_C1_a_model_that_answers_is_not_stopped_for_another",
+        f"{_REAL}::test_B5_a_real_engine_ends_its_stream_before_another_takes_its_place",
+    ),
+    "C2": (f"{_TURNS}::test_C2_a_model_that_was_loaded_serves_before_it_goes",),
+    "C4": (f"{_TURNS}::test_C4_a_client_that_uses_two_models_in_turn_is_answered_every_time",),
+    "C6": (f"{_TURNS}::test_C6_a_job_of_many_steps_is_not_reloaded_for_each",),
+    "C7": (f"{_TURNS}::test_C7_nobody_ages_into_a_better_class",),
+    "C9": (f"{_TURNS}::test_C9_the_queues_bound_holds_for_a_model_that_is_ready",),
+    "C11": (f"{_TURNS}::test_C11_what_was_measured_counts_and_not_the_estimate",),
+    "C13": (f"{_TURNS}::test_C13_whoever_only_looks_keeps_no_model_awake",),
+    "C15": (
+        f"{_TURNS}::test_C15_the_model_that_was_asked_for_answers",
+        "library/test_names.py::test_a_word_that_two_files_answer_to_answers_to_neither",
+    ),
+    "C16": (
+        f"{_TURNS}::test_C16_a_pinned_model_is_never_the_one_that_goes",
+        "stories/test_pins.py::test_R7_a_pinned_model_that_crashes_comes_back_with_back_off_and_stays_down_when_a_person_unloaded_it",
+    ),
+    "C18": (f"{_TURNS}::test_C18_the_next_starts_when_the_memory_is_back",),
+    "C19": (f"{_TURNS}::test_C19_who_comes_during_a_swap_is_served_after_it",),
+    "C20": (
+        f"{_TURNS}::test_C20_the_engine_is_told_its_slots_and_its_context",
+        f"{_SUPERVISOR}::test_P6_a_process_that_is_not_as_planned_never_becomes_ready",
     ),
     "D1": (
         f"{_CARDS}::test_D1_what_the_driver_keeps_for_itself_is_no_program_of_somebody_elses",

@@ -8,6 +8,7 @@ from tests.faults.index import INDEX, NOT_SHOWN
 TESTS = Path(__file__).parent.parent
 NUMBERS = {
     *(f"B{number}" for number in (1, 2, 4, 5, 7, 8, 10, 11, 13, 15, 16, 17, 19, 20, 21, 24, 25, 27, 29, 30)),
+    *(f"C{number}" for number in (1, 2, 4, 6, 7, 9, 11, 13, 15, 16, 18, 19, 20)),
     *(f"D{number}" for number in (1, 2, 4, 6, 7, 8, 10, 13, 14)),
     *(f"G{number}" for number in (1, 3, 4, 5, 6, 8, 9)),
     *(f"M{number}" for number in (1, 3, 5, 7, 9, 10, 11)),
@@ -34,6 +35,8 @@ def test_every_test_that_the_table_names_is_there() -> None:
 def test_what_is_shown_in_this_folder_is_in_the_table() -> None:
     """A test that carries a number is found under it."""
     for path in Path(__file__).parent.glob("test_*.py"):
-        for function in re.findall(rf"^def (test_[{LETTERS}]\d+_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+        for function in re.findall(
+            rf"^(?:async )?def (test_[{LETTERS}]\d+_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
             numbers = re.findall(rf"_([{LETTERS}]\d+)(?=_)", function)
             assert all(f"faults/{path.name}::{function}" in INDEX.get(number, ()) for number in numbers), function
