@@ -30,9 +30,9 @@ def meant(catalog: Names, asked: str, route: Route) -> CatalogModel | CatalogFam
 
 
 def check(catalog: Names, found: CatalogModel | CatalogFamily, route: Route, media: frozenset[Medium]) -> None:
-    """Raises RequestError where a model cannot do what is asked, or does not take what comes with it; of a family its
-    best says what can be asked for, and which variants take what is the scheduler's affair (R10)."""
-    model = found.best if isinstance(found, CatalogFamily) else found
+    """Raises RequestError where a model cannot do what is asked, or does not take what comes with it; which variants of
+    a family take what is the scheduler's affair (R10)."""
+    model = _judged(found, route.needs) if isinstance(found, CatalogFamily) else found
     if model is None:
         return
     if not _does(model, route.needs):
@@ -41,6 +41,13 @@ def check(catalog: Names, found: CatalogModel | CatalogFamily, route: Route, med
     for capability, medium in MEDIA.items():
         if medium in media and found is model and capability not in model.capabilities:
             raise _refusal(catalog, f"{found.name} takes no {_WORDS[medium]}", route.needs, capability)
+
+
+def _judged(family: CatalogFamily, needs: Capability | None) -> CatalogModel | None:
+    """The model of a family that says what may be asked of it: its best, or one that takes what is brought."""
+    served = [model for _, model in family.variants if model.spec is not None]
+    takes = (model for model in served if needs in MEDIA and needs in model.capabilities)
+    return next(takes, family.best)
 
 
 def _is_for_default(catalog: Names, asked: str, found: CatalogModel | CatalogFamily | None) -> bool:

@@ -51,6 +51,8 @@ _parts = msgspec.json.Decoder(list[_Part])
 def media_of(request: InferenceRequest) -> frozenset[Medium]:
     """The media of a body's messages. A body without their words is not parsed, and whatever has another form than a
     list of messages is left to the engine's judgement."""
+    if request.form is not None:
+        return frozenset({Medium.AUDIO})  # a transcription's upload
     key, words = _PARTS.get(request.route.kind, ("", {}))
     if not any(word in request.body for word in words):
         return NO_MEDIA
