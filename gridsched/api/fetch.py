@@ -9,8 +9,10 @@ credential, and never say what lies behind a name.
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from ipaddress import ip_address
 from typing import Final, Protocol
 
 import httpx
@@ -40,6 +42,9 @@ _KINDS: Final = (
 _OTHER_NAMES: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
 
 
+_LOOK_UPS: Final = trio.CapacityLimiter(16)
+
+
 class Resolver(Protocol):
     """Looks a host up."""
 
@@ -48,8 +53,12 @@ class Resolver(Protocol):
 
 
 async def look_up(host: str, port: int) -> Sequence[str]:
-    """As the system does, in its order of preference."""
-    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """As the system does, in its order of preference. A look-up that nobody waits for any more may take its time: no
+    more than a few at once keep threads."""
+    with suppress(ValueError):
+        return (str(ip_address(host)),)
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await in_thread(ask, limiter=_LOOK_UPS, abandon_on_cancel=True)
     return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 

@@ -19,16 +19,18 @@ import trio
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.fetch import Allowance, Fetcher, Image, Resolver, look_up
 from gridsched.api.hosts import PORTS, Refused
-from gridsched.api.members import BadBody, elements, members
+from gridsched.api.members import BadBody, elements, inner_members
 from gridsched.api.problems import invalid
-from gridsched.api.settings import FrontSettings
+from gridsched.api.settings import LARGE_BODY_BYTES, FrontSettings
 from gridsched.core.job import JobKind
+from gridsched.threads import in_thread
 
 MOST_IMAGES = 16
 """Different images that one request may name by URL."""
 
-AT_ONCE = 4
-"""Of one request's images, so many are fetched at once."""
+AT_ONCE, REQUESTS_AT_ONCE = 4, 8
+"""Of one request's images, and of all requests with images, so many are fetched at once: each takes a descriptor, and
+may take what a body may have of memory. A request's time begins with its turn."""
 
 CODE = "invalid_image_url"
 DATA = "data:"
@@ -219,25 +221,20 @@ class Images:
     def __init__(self, figures: FrontSettings, resolve: Resolver = look_up) -> None:
         self._figures = figures
         self._fetcher = Fetcher(figures.image_max_bytes, figures.image_hosts, resolve)
+        self._turns = trio.CapacityLimiter(REQUESTS_AT_ONCE)
 
-    async def put_in(self, request: InferenceRequest, links: tuple[Link, ...]) -> Mapping[str, bytes]:
+    async def put_in(self, request: InferenceRequest, links: tuple[Link, ...]) -> dict[str, bytes]:
         """The members that go up changed, with the images in them. Raises RequestError."""
         if not links:
             return {}
         if not self._figures.fetches_images:
             message = "this server fetches no images (server.image_urls): send them as data:image/…;base64,…"
             raise invalid(message, links[0].param, CODE)
-        images = await self._fetch(links, len(request.body))
-        changes = {link.place: link.value(images[link.url]) for link in links}
-        held = {member.key: request.body[member.value_start : member.end] for member in request.members}
-        try:
-            return {
-                key: rebuilt(held[key], {place[1:]: value for place, value in changes.items() if place[0] == key})
-                for key in _HOLDERS
-                if any(place[0] == key for place in changes)
-            }
-        except BadBody as error:  # a key that is given twice
-            raise invalid(str(error)) from None
+        async with self._turns:
+            images = await self._fetch(links, len(request.body))
+        work = partial(changed, request, links, images)
+        size = len(request.body) + sum(len(image.data) for image in images.values())
+        return work() if size < LARGE_BODY_BYTES else await in_thread(work)
 
     async def _fetch(self, links: tuple[Link, ...], body_bytes: int) -> Mapping[str, Image]:
         """Each image once, some at a time, all of them within their time. Raises RequestError."""
@@ -268,6 +265,20 @@ class Images:
         return images
 
 
+def changed(request: InferenceRequest, links: tuple[Link, ...], images: Mapping[str, Image]) -> dict[str, bytes]:
+    """The members with images in the place of links. Raises RequestError where a key on the way is given twice."""
+    changes = {link.place: link.value(images[link.url]) for link in links}
+    held = {member.key: request.body[member.value_start : member.end] for member in request.members}
+    keys = dict.fromkeys(str(place[0]) for place in changes)
+    try:
+        return {
+            key: rebuilt(held[key], {place[1:]: value for place, value in changes.items() if place[0] == key})
+            for key in keys
+        }
+    except BadBody as error:
+        raise invalid(str(error)) from None
+
+
 def rebuilt(value: bytes, changes: Mapping[Path, bytes]) -> bytes:
     """JSON with some of its values replaced, each by its path, and every other byte as it was. Raises BadBody."""
     if () in changes:
@@ -276,7 +287,7 @@ def rebuilt(value: bytes, changes: Mapping[Path, bytes]) -> bytes:
     if value.startswith(b"["):
         spans = dict(enumerate(elements(value)))
     else:
-        spans = {member.key: (member.value_start, member.end) for member in members(value)}
+        spans = {member.key: (member.value_start, member.end) for member in inner_members(value)}
     steps = sorted({path[0] for path in changes}, key=lambda step: spans[step])
     parts: list[bytes] = []
     position = 0

@@ -7,7 +7,6 @@ runs, and never look into a body beyond what door 1 has read.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import trio
 
@@ -17,13 +16,14 @@ from gridsched.api.allowed import allowed
 from gridsched.api.authority import Caller
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
-from gridsched.api.images import Images, links_of
+from gridsched.api.images import Images, Link, links_of
 from gridsched.api.keep import MAX_TTL_SECONDS
 from gridsched.api.media import media_of
 from gridsched.api.problems import Problem, RequestError, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
+from gridsched.api.settings import LARGE_BODY_BYTES
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
@@ -31,7 +31,6 @@ from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 from gridsched.threads import in_thread
 
 DEFAULT_MODEL = "default"
-LARGE_BODY_BYTES = 256 * 1024
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
 
@@ -75,8 +74,7 @@ class Inference:
             self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
-        request = await _read(route, exchange)
-        links = links_of(request)
+        request, links = await _read(route, exchange)
         media = media_of(request) | ({Medium.IMAGE} if links else NO_MEDIA)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
@@ -160,10 +158,15 @@ def _servable(found: CatalogModel | CatalogFamily) -> CatalogModel:
     return found
 
 
-async def _read(route: Route, exchange: Exchange) -> InferenceRequest:
-    """Door 1. A large body is read beside the loop: nobody else's request waits for that. Raises RequestError."""
-    work = partial(decode, route, exchange.headers, exchange.body)
-    return work() if len(exchange.body) < LARGE_BODY_BYTES else await in_thread(work)
+async def _read(route: Route, exchange: Exchange) -> tuple[InferenceRequest, tuple[Link, ...]]:
+    """Door 1, and the images by URL. A large body is read beside the loop: nobody else's request waits for that. Raises
+    RequestError."""
+
+    def read() -> tuple[InferenceRequest, tuple[Link, ...]]:
+        request = decode(route, exchange.headers, exchange.body)
+        return request, links_of(request)
+
+    return read() if len(exchange.body) < LARGE_BODY_BYTES else await in_thread(read)
 
 
 def _plain(seat: Seat) -> Reply:

@@ -54,9 +54,17 @@ class Member:
 
 def members(body: bytes) -> tuple[Member, ...]:
     """The top-level members in order. Raises BadBody."""
-    values = _values(body)
+    return _walked(body, _values(body))
+
+
+def inner_members(value: bytes) -> tuple[Member, ...]:
+    """Those of an object within a body that has been checked. Raises BadBody."""
+    return _walked(value, _raw.decode(value))
+
+
+def _walked(body: bytes, values: dict[str, msgspec.Raw]) -> tuple[Member, ...]:
     if len(values) > MOST_MEMBERS:
-        raise BadBody(f"the body has {len(values)} keys at its top level; at most {MOST_MEMBERS} are taken")
+        raise BadBody(f"the body has {len(values)} keys at one level; at most {MOST_MEMBERS} are taken")
     found: list[Member] = []
     seen: set[str] = set()
     position = _skip(body, _skip(body, 0) + 1)  # past the opening brace

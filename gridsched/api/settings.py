@@ -6,6 +6,8 @@ from ipaddress import IPv4Network, IPv6Network
 from gridsched.daytime import Window
 
 MIB = 1024 * 1024
+LARGE_BODY_BYTES = MIB // 4
+"""What is done with as much of a body, or more, is done beside the loop."""
 
 
 @dataclass(frozen=True, slots=True)

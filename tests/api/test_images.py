@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.decode import InferenceRequest, decode
-from gridsched.api.images import MOST_IMAGES, links_of, rebuilt
+from gridsched.api.images import MOST_IMAGES, Images, links_of, rebuilt
 from gridsched.api.members import BadBody
 from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
@@ -196,6 +196,32 @@ async def test_H2_an_image_goes_up_as_data_and_all_else_as_it_came(autojump_cloc
             assert trio.current_time() - began < 60
         assert sorted(target for target, _ in host.asked) == ["/a", "/a", "/b", "/b"]
         assert host.most_open == 2
+
+
+async def test_images_of_many_requests_take_turns(autojump_clock: MockClock) -> None:
+    """Eight requests at once; whose turn comes later has its whole time from then on."""
+    async with image_host() as host, serving(autojump_clock, figures(host)) as house, trio.open_nursery() as nursery:
+        replies: list[int] = []
+
+        async def ask(number: int) -> None:
+            target = at(host, f"/{number}")
+            host.answers[f"/{number}"] = [8.0, *answer(PNG)]
+            replies.append((await house.ask("POST", CHAT, chat(part(target)))).status)
+
+        for number in range(20):
+            nursery.start_soon(ask, number)
+        await house.until_logged("complete", 20)
+    assert (replies, host.most_open) == ([200] * 20, 8)
+
+
+async def test_H2_an_image_beyond_a_quarter_of_a_mebibyte_is_put_in_beside_the_loop() -> None:
+    """Byte for byte, too."""
+    large = PNG + bytes(300_000)
+    async with image_host() as host:
+        host.answers["/a"] = answer(large)
+        request = read(chat(part(at(host, "/a"))))
+        edits = await Images(figures(host)).put_in(request, links_of(request))
+    assert {key: json.loads(value) for key, value in edits.items()} == {"messages": chat(part(uri(large)))["messages"]}
 
 
 async def test_H2_a_name_over_another_model_adds_its_words_beside_the_image(autojump_clock: MockClock) -> None:
