@@ -2,8 +2,9 @@
 
 Owns the order among keys, in three places, each with the smallest memory that will do. For a *slot* each waiting job
 has a turn in its queue, given when it comes: the one after its key's last there, be that waiting or served, and never
-before the turn that is due. For a *load* and for *relief* the key goes first whose last one is the longest ago. Where
-all jobs have one key nothing of this is kept or asked, and arrival decides. Must never reorder the jobs of one key.
+before the turn that is due; but beside the one that was served last, which is over for its key. For a *load* and for
+*relief* the key goes first whose last one is the longest ago. Where all jobs have one key nothing of this is kept or
+asked, and arrival decides. Must never reorder the jobs of one key.
 """
 
 from collections import OrderedDict
@@ -21,13 +22,15 @@ if TYPE_CHECKING:  # queues keep lines
 class Lines:
     """The waiting jobs of one model and class, a line for each key. Adding to a line, taking its head and leaving it do
     not depend on how many wait; whose turn it is costs a look at each key's head. The last turn that a key was served
-    in is remembered: else two keys that always have a job there shared one turn for ever, before a third's next."""
+    in is remembered: else two keys that always have a job there shared one turn for ever, before a third's next. So is
+    the last of all: a key that comes back just after another was served goes before that one's next."""
 
-    __slots__ = ("_served", "by_key")
+    __slots__ = ("_last", "_served", "by_key")
 
     def __init__(self, records: "Iterable[JobRecord]" = ()) -> None:
         self.by_key: dict[str, OrderedDict[JobId, JobRecord]] = {}
         self._served: dict[str, int] = {}
+        self._last = 0
         for record in records:
             self.add(record)
 
@@ -38,7 +41,7 @@ class Lines:
     def _append(self, record: "JobRecord", turn: int) -> None:
         due = self.due()
         line = self.by_key.setdefault(record.job.key, OrderedDict())
-        record.turn = turn if due is None else max(turn, due.turn)
+        record.turn = turn if due is None else max(turn, min(due.turn, self._last))
         if line:
             record.turn = max(record.turn, next(reversed(line.values())).turn + 1)
         line[record.job.id] = record
@@ -60,7 +63,7 @@ class Lines:
         """Take a job out, wherever it stands: who is served has had its key's turn."""
         line = self.by_key[record.job.key]
         if record.state is JobState.RUNNING:
-            self._served[record.job.key] = record.turn
+            self._served[record.job.key] = self._last = record.turn
         del line[record.job.id]
         if not line:
             del self.by_key[record.job.key]

@@ -138,8 +138,9 @@ class Jobs(Checker):
             length = book.unserved[job_class]
             if length > queue.max_length:
                 self.broken("S9", f"the {job_class.label} queue has {length} jobs, {queue.max_length} may wait")
-        if self._came is not None and self._came.job.queue_share is not None:
-            self._judge_share(self._came.job, self._came.job.queue_share)
+        came = self._came
+        if came is not None and not came.ended and came.job.queue_share is not None:
+            self._judge_share(came.job, came.job.queue_share)
 
     def _judge_share(self, job: Job, share: float) -> None:
         length = self.book.unserved_of_key[job.job_class, job.key]

@@ -11,6 +11,7 @@ import pytest
 
 from gridsched.core import (
     aborts,
+    admission,
     eviction,
     failures,
     families,
@@ -290,6 +291,11 @@ def one_key_goes_last(patch: Patch) -> None:
     patch.setattr(keys.Lines, "due", due)
 
 
+def shares_are_not_counted(patch: Patch) -> None:
+    """A key may have the whole of a queue, whatever its share."""
+    patch.setattr(admission, "length_of_share", lambda share, max_length: max_length)  # noqa: ARG005 - that is the bug
+
+
 def any_variant_will_do(patch: Patch) -> None:
     """A family's quality and media are nobody's business."""
     patch.setattr(families, "qualifying", lambda family, *_: list(family.variants))
@@ -444,7 +450,7 @@ def with_pins(scenario: Scenario) -> Scenario:
 def with_keys(scenario: Scenario) -> Scenario:
     """Everybody wants one model, with one of two keys."""
     model = scenario.models[0].name
-    clients = [replace(one, model=model, steps=(1, 1), warm_only=False) for one in scenario.clients]
+    clients = [replace(one, model=model, steps=(1, 1), warm_only=False, queue_share=None) for one in scenario.clients]
     return replace(
         scenario,
         clients=tuple(replace(one, key=("red", "green")[number % 2]) for number, one in enumerate(clients)),
@@ -453,9 +459,17 @@ def with_keys(scenario: Scenario) -> Scenario:
     )
 
 
+def with_shares(scenario: Scenario) -> Scenario:
+    """The same in short queues, of which each key has a quarter."""
+    shaped = with_keys(scenario)
+    queues = {job_class: replace(limits, max_length=4) for job_class, limits in scenario.policy.queues.items()}
+    clients = tuple(replace(one, queue_share=0.25) for one in shaped.clients)
+    return replace(shaped, policy=replace(scenario.policy, queues=queues), clients=clients)
+
+
 SHAPES = (
-    with_pauses, with_aborts, with_persons, with_pins, with_keys, with_losses, with_few_starts, with_deaths,
-    with_host_limit, with_differences, with_rivals,
+    with_pauses, with_aborts, with_persons, with_pins, with_keys, with_shares, with_losses, with_few_starts,
+    with_deaths, with_host_limit, with_differences, with_rivals,
 )  # fmt: skip
 
 
@@ -516,6 +530,7 @@ def test_a_scheduler_that_is_broken_inside_is_caught(
         (a_lease_is_held_before_it_is_empty, with_persons, {"R8"}),
         (unloads_are_answered_at_once, with_persons, {"R7"}),
         (one_key_goes_last, with_keys, {"S2"}),
+        (shares_are_not_counted, with_shares, {"S9"}),
         (turns_are_over_at_once, with_rivals, {"R4a"}),
         (starts_are_not_counted, with_few_starts, {"P6a"}),
         (any_host_memory_is_too_much, with_host_limit, {"R3", "R1"}),

@@ -84,6 +84,23 @@ def test_S2_two_keys_that_ask_again_and_again_do_not_keep_a_thirds_second_job_wa
     assert served == "CABCA"
 
 
+def test_S2_who_comes_back_after_another_was_served_goes_before_that_ones_next() -> None:
+    """A has many waiting and B one at a time. B comes when A has just been given the slot: the next one is B's."""
+    world = one_slot()
+    running = world.submit("m", BACKGROUND, key="A")
+    jobs = {world.submit("m", BACKGROUND, key="A"): "A" for _ in range(8)}
+    jobs[world.submit("m", BACKGROUND, key="B")] = "B"
+    served = ""
+    for _ in range(8):
+        world.finish(running)
+        ((_, entry),) = world.scheduler.state.grants.items()
+        running = entry.record.job.id
+        served += jobs[running]
+        if served.endswith("BA"):
+            jobs[world.submit("m", BACKGROUND, key="B")] = "B"
+    assert served == "ABABABAB"
+
+
 def test_B13_fifty_jobs_of_one_key_hold_up_another_by_one() -> None:
     """And a client that asks again as soon as it is answered has every second step, not every fiftieth."""
     world = one_slot()
