@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -31,7 +31,7 @@ that is not streamed is silent until it is whole."""
 
 KNOCK_SECONDS = 1.0
 
-# Hop-by-hop (RFC 9110, section 7.6.1), and what the front says itself. The engine's open CORS policy is dropped too.
+# Hop-by-hop (RFC 9110, section 7.6.1), and what the front says itself.
 _DROPPED_HEADERS = frozenset(
     (
         b"connection",
@@ -44,8 +44,12 @@ _DROPPED_HEADERS = frozenset(
         b"upgrade",
         b"server",
         b"date",
+        b"x-request-id",
+        b"set-cookie",
     )
 )
+_DROPPED_PREFIXES = (b"access-control-", b"x-gridsched-")  # the engine's open CORS policy, and words that are ours
+_GIVEN_ONCE = frozenset((b"content-type", b"content-length", b"content-encoding"))
 
 Endpoint = Callable[[InstanceId], Address | None]
 """Where a process listens; None when it is not there."""
@@ -63,11 +67,7 @@ class SocketAnswer:
         self._first = first
         self._status = reader.head.status
         named = {part.strip().lower() for value in reader.head.values(b"connection") for part in value.split(b",")}
-        self._headers = tuple(
-            (name, value)
-            for name, value in reader.head.headers
-            if name not in _DROPPED_HEADERS and name not in named and not name.startswith(b"access-control-")
-        )
+        self._headers = tuple(_passed(reader.head.headers, _DROPPED_HEADERS | named))
 
     @property
     def status(self) -> int:
@@ -92,6 +92,16 @@ class SocketAnswer:
         while not payload and not self._reader.done:
             payload = await _read(self._connection, self._address, self._reader)
         return payload
+
+
+def _passed(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Those that a client gets; of what may be said once only, the first."""
+    said: set[bytes] = set()
+    for name, value in headers:
+        if name in dropped or name.startswith(_DROPPED_PREFIXES) or (name in said and name in _GIVEN_ONCE):
+            continue
+        said.add(name)
+        yield name, value
 
 
 class SocketUpstream:

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -76,6 +77,8 @@ class Switches:
     replies: int = 1  # so many on one connection, then it is closed without a word; the real one's are 5
     chunks: list[str] = field(default_factory=list)  # the body of an answer to a request, chunked
     body: str = "{}"  # of an answer without chunks
+    body_hex: str = ""  # or its bytes
+    headers: list[str] = field(default_factory=list)  # more lines in its head
     tokens: int = 0  # an answer of so many, or as the request's max_tokens says, streamed if it is asked for
     tokens_per_second: float = 0.0  # 0: as fast as can be
     width: int = 2  # numbers in a vector
@@ -269,7 +272,8 @@ class FakeServer:
         elif switches.tokens and switches.status == 200:
             self.generate(connection, json.loads(body))
         else:
-            self.send(connection, framed(switches.status, switches.body.encode()), cut=True)
+            body = bytes.fromhex(switches.body_hex) or switches.body.encode()
+            self.send(connection, framed(switches.status, body, switches.headers), cut=True)
 
     def embed(self, connection: socket.socket, asked: dict[str, Any]) -> None:
         """A vector for each input, or a refusal of them all."""
@@ -384,7 +388,7 @@ def token(text: str) -> bytes:
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text}}]})}\n\n".encode()
 
 
-def framed(status: int, body: bytes) -> bytes:
+def framed(status: int, body: bytes, more: Iterable[str] = ()) -> bytes:
     """An answer with a length, and with the headers of the real one."""
     lines = (
         f"HTTP/1.1 {status} X",
@@ -393,6 +397,7 @@ def framed(status: int, body: bytes) -> bytes:
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         "Keep-Alive: timeout=5, max=100",
+        *more,
     )
     return "\r\n".join((*lines, "", "")).encode() + body
 
