@@ -1,7 +1,7 @@
 """Which test shows which of the faults that others have met in programs of this kind.
 
-B is a load's life, C scheduling, D devices and measuring, G embeddings, M operation. What is shown by another folder's
-test is not shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
+B is a load's life, C scheduling, D devices and measuring, G embeddings, H HTTP, M operation. What is shown by another
+folder's test is not shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
 _REAL = "faults/test_real_engine.py"
 _ANSWERS = "faults/test_answers.py"
-_VECTORS = "faults/test_embeddings.py"
+_VECTORS, _HTTP = "faults/test_embeddings.py", "faults/test_http.py"
 _TURNS = "faults/test_scheduling.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
@@ -179,6 +179,44 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_VECTORS}::test_G9_a_model_that_cannot_is_told_of_before_anything_is_loaded",
         f"{_VECTORS}::test_G9_the_real_embedder_is_no_chat",
     ),
+    "H1": (
+        "api/test_data_plane.py::test_H1_H5_what_cannot_be_served_is_a_real_4xx_in_openais_shape",
+        "api/test_http.py::test_H1_odd_paths_are_found_as_they_are_or_not_at_all",
+        "api/test_http.py::test_H1_another_method_is_a_405_that_names_the_right_ones",
+    ),
+    "H2": (f"{_HTTP}::test_H2_an_unknown_model_is_a_404_before_the_first_byte_of_anything",),
+    "H4": (
+        "api/test_bad_input.py::test_H1_H4_bad_input_is_a_4xx_and_nothing_is_queued_or_loaded",
+        "api/test_members.py::test_H1_what_no_engine_should_be_given_is_refused_with_a_sentence",
+    ),
+    "H6": (
+        f"{_HTTP}::test_H6_a_chunked_body_goes_up_with_one_length_and_an_empty_one_is_refused",
+        "api/test_http.py::test_H6_damaged_chunks_end_their_request_and_nothing_is_queued",
+        "api/test_http.py::test_H6_a_client_that_waits_to_be_told_to_go_on_is_told",
+    ),
+    "H7": (
+        f"{_HTTP}::test_H7_each_header_is_said_once_whatever_the_engine_says",
+        "api/test_cors.py::test_every_header_of_an_answer_to_a_page_is_sent_once",
+    ),
+    "H9": (f"{_HTTP}::test_H9_hop_by_hop_headers_stay_on_their_hop_and_codings_agree_with_bodies",),
+    "H10": (
+        f"{_HTTP}::test_H10_large_bodies_pass_and_larger_ones_are_refused_at_once",
+        "api/test_http.py::test_H10_too_long_a_body_is_refused_as_soon_as_that_is_known_and_the_rest_is_read",
+        "api/test_http.py::test_H10_a_slow_upload_is_no_stopped_one",
+        "api/test_bad_input.py::test_S7_a_body_that_is_expensive_to_read_holds_nobody_up",
+    ),
+    "H12": (
+        "api/test_models.py::test_H12_the_list_is_openais_and_never_changes_its_order",
+        "api/test_models.py::test_H12_a_model_is_found_by_a_name_with_slashes_raw_or_encoded",
+        "e2e/test_protocols.py::test_H12_the_openai_sdk_lists_and_finds_models",
+    ),
+    "H13": ("faults/test_scheduling.py::test_H13_names_are_taken_whole_and_only_a_class_is_cut_off",),
+    "H15": (
+        f"{_HTTP}::test_H15_a_request_for_a_model_that_loads_is_held_and_no_try_is_used_up",
+        "api/test_problems.py::test_H15_a_client_is_told_when_to_try_again_and_when_not",
+    ),
+    "H16": (f"{_HTTP}::test_H16_a_prompt_that_is_too_long_is_the_engines_own_answer",),
+    "H18": (f"{_HTTP}::test_H18_telling_what_there_is_starts_nothing_and_shows_one_that_is_loaded",),
     "M1": (
         "cli/test_install_service.py::test_M1_both_services_are_written_enabled_and_started",
         "cli/test_install_service.py::test_M1_without_lingering_the_exact_command_is_said_and_the_code_is_1",

@@ -131,7 +131,7 @@ def test_what_an_engine_would_open_by_itself_is_refused_and_loads_nothing(bench:
     assert host.agents == []
 
 
-def test_H2_an_engine_is_sent_the_image_itself_in_its_protocols_form(bench: Bench, host: Host) -> None:
+def test_an_engine_is_sent_the_image_itself_in_its_protocols_form(bench: Bench, host: Host) -> None:
     """Streamed or not; its host is asked by the server alone, once for each request."""
     bench.tell("sees", bodies=True)
     host.agents.clear()
