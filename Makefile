@@ -9,7 +9,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
 	@echo "make test           the whole suite (four minutes of processor time); needs Python 3.11+ and the package index, nothing else"
-	@echo "make test-external  checks against outside programs (installs system packages)"
+	@echo "make test-external  checks against outside programs and clients for Node (fetches them; a node that is missing is installed)"
 	@echo "make lint           ruff, formatting, floors"
 	@echo "make types          mypy, strict"
 	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour on two cores)"

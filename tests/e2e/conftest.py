@@ -33,7 +33,7 @@ def start_real(folder: Path, chat: Path, embedder: Path, more: str = "") -> Gate
         + textwrap.dedent(f"""\
         library: {{dirs: [], default_model: smollm2}}
         models:
-          smollm2: {{path: "{chat}", ctx_size: 4096, parallel: 2, aliases: [gpt-4o],
+          smollm2: {{path: "{chat}", ctx_size: 4096, parallel: 2, aliases: [gpt-4o, people/smol],
                      flags: ["--threads", "1", "--chat-template-file", "{TOOLS}"]}}
           smollm2-batch: {{path: "{chat}", ctx_size: 2048, parallel: 2, class: batch, flags: ["--threads", "1"]}}
           smollm2-cold: {{path: "{chat}", ctx_size: 2048, parallel: 1}}
