@@ -4,10 +4,10 @@ import json
 import os
 import signal
 import textwrap
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import openai
 import pytest
 from anthropic import Anthropic, APIStatusError
@@ -15,6 +15,7 @@ from openai import OpenAI
 
 from gridsched.api.routes import ROUTES
 from tests.support.gateway import Gateway, start
+from tests.support.tiny_ear import make_tiny_ear, tone
 from tests.support.tiny_model import make_tiny_chat
 
 pytestmark = pytest.mark.slow
@@ -29,6 +30,8 @@ def protocols(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
     """One gateway for this file: models that load in a moment, one for each thing that can be asked."""
     folder = tmp_path_factory.mktemp("protocols")
     tiny = make_tiny_chat(folder / "tiny.gguf", fills_in=True)
+    (folder / "beside").mkdir()  # in the same folder it would be found for each of them
+    ear = make_tiny_ear(folder / "beside" / "mmproj.gguf")
     config = folder / "gridsched.yaml"
     one = 'ctx_size: 2048, parallel: 1, flags: ["--threads", "1"]'
     config.write_text(
@@ -36,7 +39,7 @@ def protocols(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
         library: {{dirs: []}}
         models:
           org/tiny:f32: {{path: "{tiny}", {one}}}
-          hears: {{path: "{tiny}", capabilities: [chat, completion, audio], {one}}}
+          hears: {{path: "{tiny}", mmproj: "{ear}", {one}}}
           minilm: {{path: "{models[1]}", parallel: 1, flags: ["--threads", "1"]}}
           ranks: {{path: "{models[1]}", parallel: 1, flags: ["--threads", "1", "--reranking"]}}
           gone: {{path: "{folder / "gone.gguf"}"}}
@@ -86,22 +89,29 @@ def test_every_endpoint_answers_on_the_real_engine(protocols: Gateway) -> None:
     assert loaded == {"org/tiny:f32", "minilm", "ranks"}
 
 
-def test_a_transcription_reaches_the_engine_as_a_form(protocols: Gateway) -> None:
-    """As far as it goes without a model that hears: it has read the form, and says that this one does not, in its own
-    bytes. A model that is not said to hear refuses before."""
-    file = {"file": ("a.wav", b"RIFF" + bytes(2000), "audio/wav")}
-
-    def ask(model: str) -> httpx.Response:
-        fields = {"model": model, "x_class": "batch"}
-        url = f"{protocols.url}/v1/audio/transcriptions"
-        return httpx.post(url, data=fields, files=file, trust_env=False, timeout=60.0)
-
-    heard = ask("hears")
-    assert (heard.status_code, heard.headers["x-gridsched-class"]) == (501, "batch")
-    assert heard.json()["error"]["message"] == "The current model does not support audio input."
-    refused = ask("org/tiny:f32")
+def test_a_transcription_is_made_by_a_model_that_hears(protocols: Gateway) -> None:
+    """Its form reaches the engine whole, but for what is ours; streamed, too. In a chat the sound is a part."""
+    file = ("a.wav", tone(0.5), "audio/wav")
+    with OpenAI(base_url=f"{protocols.url}/v1", api_key="unused", max_retries=0, timeout=60.0) as client:
+        ask = client.audio.transcriptions.with_raw_response.create
+        ours = {"x_class": "batch", "gridsched": '{"ttl": 60}', "max_tokens": "4"}
+        answer = ask(model="hears", file=file, language="en", temperature=0.5, extra_body=ours)
+        assert answer.headers["x-gridsched-class"] == "batch"
+        assert len(answer.parse().text) == 4
+        stream = client.audio.transcriptions.create(
+            model="hears", file=file, stream=True, extra_body={"max_tokens": "4"}
+        )
+        kinds = [event.type for event in stream]
+        assert kinds == ["transcript.text.delta"] * 4 + ["transcript.text.done"]
+        with pytest.raises(openai.BadRequestError, match="Failed to load"):
+            client.audio.transcriptions.create(model="hears", file=("a.wav", b"RIFF and no more"))
+        with pytest.raises(openai.BadRequestError, match="hears can"):
+            client.audio.transcriptions.create(model="org/tiny:f32", file=file)
+    sound = {"type": "input_audio", "input_audio": {"data": b64encode(tone(0.5)).decode(), "format": "wav"}}
+    body = {"messages": [{"role": "user", "content": [sound]}], "max_tokens": 2}
+    assert post(protocols, "/v1/chat/completions", body | {"model": "hears"})["object"] == "chat.completion"
+    refused = protocols.post("/v1/chat/completions", body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_supported")
-    assert "hears can" in refused.json()["error"]["message"]
 
 
 STREAMED = {
