@@ -296,8 +296,8 @@ async def test_S8_who_leaves_between_two_steps_has_no_more_of_them(autojump_cloc
             await client.send("POST", EMBED, json.dumps({"model": MODEL, "input": ["a"] * 2048}).encode())
             await house.until_logged("step", 3)
         assert (await house.ask("POST", EMBED, {"model": MODEL, "input": "b"})).status == 200
-        assert 3 <= len([line for line in house.logged("dispatch") if line["job"] == house.lines[0].get("job", 1)]) < 64
-        assert len(house.logged("cancel")) == 1
+        (left,) = house.logged("cancel")
+        assert 3 <= len([line for line in house.logged("dispatch") if line["job"] == left["job"]]) < 64
 
 
 async def test_a_vector_with_a_hole_is_a_502_and_not_tried_again(autojump_clock: MockClock) -> None:

@@ -1,6 +1,8 @@
 """Fetching an image: which hosts may be asked for it, how they are asked, and what is taken of their answers."""
 
-from collections.abc import Sequence
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -250,12 +252,53 @@ async def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
             await fetcher.fetch(f"http://{there}/a", Allowance(1000))
 
 
+class Elsewhere(trio.abc.SocketFactory):
+    """Whatever address is connected to, its port leads to one of this machine; `asked` are those that were meant."""
+
+    def __init__(self, ports: Mapping[int, int]) -> None:
+        self.ports = ports
+        self.asked: list[tuple[str, int]] = []
+
+    def socket(self, family: int = -1, type: int = -1, proto: int = -1) -> trio.socket.SocketType:  # noqa: A002 - trio's name
+        """One that is led there."""
+        made = trio.socket.from_stdlib_socket(socket.socket(family, type, proto))
+        connect = made.connect
+
+        async def connect_elsewhere(address: tuple[str, int]) -> None:
+            self.asked.append(address)
+            await connect(("127.0.0.1", self.ports[address[1]]))
+
+        made.connect = connect_elsewhere  # type: ignore[method-assign, assignment]  # of this one
+        return made
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_a_public_host_is_asked_at_its_usual_ports_and_by_its_name() -> None:
+    """In the clear and then, sent on, under TLS; at the addresses that were vetted."""
+    server, client = tls_pair("pics.example")
+
+    async def trusts() -> ssl.SSLContext:
+        await trio.lowlevel.checkpoint()
+        return client
+
+    async with image_host() as plain, image_host(server) as secure:
+        factory = Elsewhere({80: plain.port, 443: secure.port})
+        trio.socket.set_custom_socket_factory(factory)
+        plain.answers["/a"] = redirect("https://PICS.example./b%20c?d=e")
+        secure.answers["/b%20c?d=e"] = answer(PNG)
+        names = Names({"pics.example": [["93.184.216.34"], ["8.8.8.8", "1.1.1.1"]]})
+        image = await Fetcher(1000, resolve=names, tls=trusts).fetch("http://pics.example/a#b", Allowance(1000))
+        assert image == Image("image/png", PNG)
+        assert factory.asked == [("93.184.216.34", 80), ("8.8.8.8", 443)]
+        assert (plain.asked, secure.asked) == ([("/a", "pics.example")], [("/b%20c?d=e", "pics.example")])
+
+
 @pytest.mark.usefixtures("autojump_clock")
 async def test_under_TLS_the_certificate_is_the_names_and_not_the_addresses() -> None:
     """The name is told at the handshake; a certificate for another one, or of nobody's, is not trusted."""
     server, client = tls_pair("pics.test")
 
-    async def trusts() -> object:
+    async def trusts() -> ssl.SSLContext:
         await trio.lowlevel.checkpoint()
         return client
 
@@ -263,7 +306,7 @@ async def test_under_TLS_the_certificate_is_the_names_and_not_the_addresses() ->
         host.answers["/a"] = answer(PNG)
         named = frozenset({f"pics.test:{host.port}", f"other.test:{host.port}"})
         names = Names({"pics.test": [["127.0.0.1"]] * 2, "other.test": [["127.0.0.1"]]})
-        fetcher = Fetcher(1000, named, names, trusts)  # type: ignore[arg-type]  # a context
+        fetcher = Fetcher(1000, named, names, trusts)
         assert (await fetcher.fetch(f"https://pics.test:{host.port}/a", Allowance(1000))).data == PNG
         with pytest.raises(Refused, match="no certificate that is trusted"):
             await fetcher.fetch(f"https://other.test:{host.port}/a", Allowance(1000))
