@@ -180,16 +180,18 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     faults = tuple(launch_faults(settings, engine_found.options))
     refused = {name: f"{_setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
     library = with_problems(read_library(settings.entries(), folders, settings.virtual_entries()), refused)
+    said = settings.defaults
     catalog = ModelCatalog(
         library,
         infos,
         store.measurements(),
         defaults=Defaults(
-            settings.defaults.ctx_target,
-            settings.defaults.ctx_floor,
-            settings.defaults.parallel,
-            settings.defaults.idle_ttl_seconds,
-            settings.defaults.cache_type,
+            said.ctx_target,
+            said.ctx_floor,
+            said.parallel,
+            said.idle_ttl_seconds,
+            said.cache_type,
+            said.reasoning_format,
         ),
         families=settings.family_entries(),
         default_model=settings.library.default_model,

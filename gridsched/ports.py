@@ -134,7 +134,7 @@ class ModelEntry:
     """What the configuration says of one served name. None means automatic.
 
     `ctx_size` is the total pool that `parallel` slots share; `ctx_per_slot` may be given instead. `cache_types` are
-    what K and V of the cache are kept as, in the engine's words.
+    what K and V of the cache are kept as, `reasoning_format` is how thoughts are handed out, in the engine's words.
     """
 
     name: str
@@ -153,6 +153,7 @@ class ModelEntry:
     mmproj: Path | None = None
     capabilities: frozenset[Capability] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    reasoning_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

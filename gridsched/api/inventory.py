@@ -14,6 +14,9 @@ from gridsched.library.measured import loads
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Measurement
 from gridsched.vram.calibrate import ArchitectureError, by_architecture
 
+_NOTHING: Mapping[str, object] = {"state": "unavailable", "architecture": "", "devices": [], "error": None}
+"""What there is to tell of a family without a single model."""
+
 
 def inventory(house: House) -> Mapping[str, object]:
     """All models, and the errors of their estimates by architecture."""
@@ -42,7 +45,7 @@ def _virtual(virtual: CatalogVirtual, kept: Mapping[str, Measurement], now: Snap
     """A name over another model: the figures are those of its base, of a family's best."""
     base = virtual.base
     model = base.best if isinstance(base, CatalogFamily) else base
-    told = _model(model, kept, now) if model is not None else {"state": "unavailable"}
+    told = _model(model, kept, now) if model is not None else _NOTHING
     return {**told, "id": virtual.name, "base": base.name, "virtual": added(virtual)}
 
 

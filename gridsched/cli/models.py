@@ -26,10 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def models(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A row a model."""
+    """A row a model, and one for a name over another, whose figures stand with its base."""
     yield "model", "state", "architecture", "device", "estimated", "measured"
     for model in told["models"]:
         first = (str(model["id"]), str(model["state"]), str(model["architecture"]) or "-")
+        if base := model.get("base"):
+            yield (*first[:2], f"served by {base}", "-", "-", "-")
+            continue
         devices = model["devices"] or [{"name": "-", "estimated_bytes": None, "measured_bytes": None}]
         for device in devices:
             figures = (device["estimated_bytes"], device["measured_bytes"])

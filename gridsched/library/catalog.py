@@ -31,6 +31,7 @@ from gridsched.ports import (
     LargestFit,
     Launch,
     Measurement,
+    ModelEntry,
     VirtualEntry,
 )
 from gridsched.threads import in_thread
@@ -42,6 +43,9 @@ LOOK_SECONDS = 1.0
 
 NEWS_BYTES = 8 << 20
 """What a process takes beside its buffers differs by some MiB from one start to the next."""
+
+REASONING = "--reasoning-format"
+"""The engine's flag for what a model thinks. It takes no memory: a launch is the same launch with it."""
 
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
@@ -168,10 +172,16 @@ class ModelCatalog:
             option=option,
             capabilities=entry.plan.capabilities,
             mmproj=entry.source.projector.path if entry.source.projector else None,
-            flags=entry.source.entry.flags,
+            flags=entry.source.entry.flags + self._thinking(entry.source.entry, entry.plan.capabilities),
             env=entry.source.entry.env,
             facts=entry.plan.facts(entry.source, option, self._devices),
         )
+
+    def _thinking(self, entry: ModelEntry, capabilities: frozenset[Capability]) -> tuple[str, ...]:
+        """How thoughts are handed out, where that is not as the engine does by itself or as a flag says."""
+        word = entry.reasoning_format or self._ground.defaults.reasoning_format
+        said = any(flag.partition("=")[0] == REASONING for flag in entry.flags)
+        return (REASONING, word) if word != "auto" and not said and Capability.CHAT in capabilities else ()
 
     def learn(self, measurements: Mapping[str, Measurement]) -> bool:
         """Charge every launch what was measured beside the buffers of any (L2), and say whether that changes a charge.

@@ -30,14 +30,15 @@ NOTHING_MEASURED: Mapping[str, int] = {}
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """For models without their own. Contexts are tokens for each slot; no `parallel` and no `cache_types` are
-    automatic, and cache types that a model cannot do with are passed over; an infinite `idle_ttl_seconds` is never
-    (R6)."""
+    automatic, and cache types that a model cannot do with are passed over; `reasoning_format` is the engine's word; an
+    infinite `idle_ttl_seconds` is never (R6)."""
 
     ctx_target: int = CTX_TARGET
     ctx_floor: int = CTX_FLOOR
     parallel: int | None = None
     idle_ttl_seconds: float = 1800.0
     cache_types: CacheTypes | None = None
+    reasoning_format: str = "auto"
 
 
 class Unservable(Exception):

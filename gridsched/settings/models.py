@@ -41,7 +41,9 @@ CACHES: Mapping[str, object] = {name: (name, name) for name in CACHE_TYPES} | {"
 """What a cache may be kept as: K and V alike, or K before V."""
 
 _CLASSES: Mapping[str, object] = {job_class.label: job_class for job_class in JobClass}
-_REASONING: Mapping[str, object] = {word: word for word in ("none", "auto", "deepseek", "deepseek-legacy")}
+REASONING: Mapping[str, object] = {word: word for word in ("none", "auto", "deepseek", "deepseek-legacy")}
+"""How the engine may hand out what a model thinks: its own words."""
+
 _LAUNCHED = (
     *("ctx_size", "ctx_per_slot", "parallel", "cache_type", "tier"),
     *("flags", "device", "mmproj", "capabilities", "env"),
@@ -111,8 +113,10 @@ class ModelSettings(Section):
         {},
         "With a `base`: members of the engine's requests (`temperature`, `top_p` …) for those that do not give them.",
     )
-    reasoning_format: Annotated[str | None, or_word(one_of(_REASONING), "null")] = setting(
-        None, "With a `base`: how the engine hands out what a model thinks, where a request does not say it."
+    reasoning_format: Annotated[str | None, or_word(one_of(REASONING), "null")] = setting(
+        None,
+        "How the engine hands out what a model thinks; `null` is the default's. With a `base`: of requests that do not"
+        " say it, and `null` is the base's.",
     )
     limits: LimitsSettings = setting(LimitsSettings(), "With a `base`: what its clients may ask for at the most.")
 
@@ -134,7 +138,7 @@ class ModelSettings(Section):
             raise ValueError(f"this name is served by the process of its base: say it of {base}")
         return value
 
-    @field_validator("system_prompt", "sampling", "reasoning_format", "limits")
+    @field_validator("system_prompt", "sampling", "limits")
     @classmethod
     def _added_over_a_base(cls, value: object, info: ValidationInfo) -> object:
         said = value is not None and value not in ({}, LimitsSettings())
@@ -170,6 +174,7 @@ class ModelSettings(Section):
             mmproj=self.mmproj,
             capabilities=self.capabilities,
             env=self.env,
+            reasoning_format=self.reasoning_format,
         )
 
     def virtual_entry(self, name: str) -> VirtualEntry | None:

@@ -18,7 +18,7 @@ from gridsched.daytime import Window
 from gridsched.ports import FamilyEntry, ModelEntry, VirtualEntry
 from gridsched.settings.addresses import NETWORK, Network
 from gridsched.settings.document import Document, Loc, dotted
-from gridsched.settings.models import CACHES, MAX_CONTEXT, MAX_SLOTS, FamilySettings, ModelSettings
+from gridsched.settings.models import CACHES, MAX_CONTEXT, MAX_SLOTS, REASONING, FamilySettings, ModelSettings
 from gridsched.settings.section import Section
 from gridsched.settings.section import a_list as _list
 from gridsched.settings.section import setting as _setting
@@ -241,6 +241,9 @@ class DefaultSettings(Section):
         "auto",
         "What the cache is kept as; `auto` is f16, and what is smaller where that does not fit. A model that cannot do"
         " with a type keeps its own.",
+    )
+    reasoning_format: Annotated[str, one_of(REASONING)] = _setting(
+        "auto", "How the engine hands out what a model thinks; `auto` is as it does by itself."
     )
     idle_ttl_seconds: Annotated[float, or_word(duration(1.0), "never", NEVER_SECONDS)] = _setting(
         "30m", "A model idle for this long is unloaded (R6)."

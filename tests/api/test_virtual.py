@@ -1,6 +1,7 @@
 """Names over other models: one process for all, their defaults spliced into requests, what a client says wins."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from gridsched.api.problems import RequestError
 from gridsched.api.routes import Route
 from gridsched.api.splice import splice
 from gridsched.api.virtual import shaped
+from gridsched.cli import models
 from gridsched.core.job import JobClass, JobKind
 from gridsched.ports import VirtualEntry
 from sim import build
@@ -256,6 +258,8 @@ async def test_they_are_listed_with_their_base_and_how_it_stands(autojump_clock:
         told = (await house.ask("GET", "/api/models")).json["models"]
         assert isinstance(told, list)
         assert [each["id"] for each in told[-3:]] == ["reviewer", "plain", "sizes"]
+        shown = "\n".join(models.lines({"models": told}, models.models))
+        assert re.search(r"reviewer +ready +served by sim-chat-4b +- +- +-", shown)
         alone = (await house.ask("GET", "/api/models/reviewer")).json
         assert (alone["id"], alone["base"], alone["state"]) == ("reviewer", "sim-chat-4b", "ready")
         planned = await house.ask("GET", "/api/models/reviewer/plan")

@@ -592,3 +592,30 @@ def test_a_file_whose_name_is_taken_by_a_name_over_another_is_said(chat: Path, t
     made = catalog(ModelEntry("big", chat), folders=[tmp_path / "y"], virtuals=[VirtualEntry("v", "big")])
     assert [model.name for model in made.models()] == ["big"]
     assert f"{other} is not served: v is configured as something else." in made.notes
+
+
+def test_thoughts_are_handed_out_as_configured(chat: Path, tmp_path: Path) -> None:
+    """By the model's own word, else the default's; a flag goes before both, and who does not chat has no thoughts."""
+    embedder = write_model(tmp_path / "e.gguf", EMBEDDER)
+    made = catalog(
+        ModelEntry("own", chat, reasoning_format="deepseek", flags=("-fa", "on")),
+        ModelEntry("default", chat),
+        ModelEntry("auto", chat, reasoning_format="auto"),
+        ModelEntry("flag", chat, reasoning_format="none", flags=("--reasoning-format=auto",)),
+        ModelEntry("embedder", embedder),
+        defaults=Defaults(reasoning_format="none"),
+    )
+
+    def flags(name: str) -> tuple[str, ...]:
+        model = made.resolve(name)
+        assert isinstance(model, CatalogModel)
+        assert model.spec is not None
+        return made.launch(model.name, model.spec.options[0]).flags
+
+    assert flags("own") == ("-fa", "on", "--reasoning-format", "deepseek")
+    assert flags("default") == ("--reasoning-format", "none")
+    assert flags("flag") == ("--reasoning-format=auto",)
+    assert flags("embedder") == ()
+    named = next(model for model in made.models() if model.name == "auto")
+    assert named.spec is not None
+    assert made.launch(named.name, named.spec.options[0]).flags == ()

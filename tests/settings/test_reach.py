@@ -109,6 +109,7 @@ CASES = {
     "defaults.ctx_floor": Case("512", lambda s: s.defaults.ctx_floor, 512),
     "defaults.parallel": Case("3", lambda s: s.defaults.parallel, 3),
     "defaults.cache_type": Case("q8_0", lambda s: s.defaults.cache_type, ("q8_0", "q8_0")),
+    "defaults.reasoning_format": Case("none", lambda s: s.defaults.reasoning_format, "none"),
     "defaults.idle_ttl": Case("never", lambda s: s.defaults.idle_ttl_seconds, math.inf),
     "models.NAME.path": Case("/a b.gguf", lambda s: entry(s).path, Path("/a b.gguf")),
     "models.NAME.base": Case("b", lambda s: virtual(s).base, "b"),
