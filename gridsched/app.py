@@ -180,18 +180,13 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     faults = tuple(launch_faults(settings, engine_found.options))
     refused = {name: f"{_setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
     library = with_problems(read_library(settings.entries(), folders, settings.virtual_entries()), refused)
-    said = settings.defaults
+    own = settings.defaults
     catalog = ModelCatalog(
         library,
         infos,
         store.measurements(),
         defaults=Defaults(
-            said.ctx_target,
-            said.ctx_floor,
-            said.parallel,
-            said.idle_ttl_seconds,
-            said.cache_type,
-            said.reasoning_format,
+            own.ctx_target, own.ctx_floor, own.parallel, own.idle_ttl_seconds, own.cache_type, own.reasoning_format
         ),
         families=settings.family_entries(),
         default_model=settings.library.default_model,
