@@ -1,11 +1,13 @@
 """`gridsched check`: the configuration, the engine, the devices and every model's fit, without serving anything."""
 
 import argparse
+from pathlib import Path
 
 from gridsched import app
 from gridsched.cli import table
 from gridsched.cli.options import add_address_arguments, add_machine_arguments, machine, refuse, settings_of
 from gridsched.library.names import printable
+from gridsched.settings.api_keys import KeysError, read_keys
 from gridsched.settings.schema import Settings
 
 
@@ -26,7 +28,7 @@ def main(args: argparse.Namespace) -> int:
         with machine(args, settings, or_visit=True) as found:
             for row in table.rows(found, source):
                 print(row)
-            problems = list(table.unservable(found))
+            problems = [*table.unservable(found), *_keys_problem(found.data_dir)]
             if found.holder is not None and not found.holder.briefly:  # else it is a command that looks around, too
                 print(f"running    the data directory is in use by {found.holder}: its server goes on as it is")
                 if found.holder.port in {0, settings.server.port}:  # its own; 0 is that of one that only starts
@@ -40,6 +42,16 @@ def main(args: argparse.Namespace) -> int:
         return app.CONFIGURATION
     print("ok         everything can be served")
     return 0
+
+
+def _keys_problem(data_dir: Path | None) -> tuple[str, ...]:
+    """Why a server could take no API key."""
+    if data_dir is not None:
+        try:
+            read_keys(data_dir)
+        except KeysError as error:
+            return (str(error),)
+    return ()
 
 
 def _port_problem(settings: Settings) -> tuple[str, ...]:

@@ -70,12 +70,14 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
         host, port = listener.getsockname()[:2]
         where = f"[{host}]" if ":" in host else host
         found.say_port(port, host)
+        access = app.access_in(found.data_dir, say)
+        for row in table.who_may(access[1], host):
+            tell(row)
 
         def ready() -> None:
             tell(f"listening  http://{where}:{port}")
             manager.ready()
 
-        access = app.access_in(found.data_dir, say)
         code = app.serve(found, settings, listener, access, ready, manager, tape, batches)
     if code == RESTART:
         tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")

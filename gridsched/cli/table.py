@@ -1,6 +1,7 @@
 """The start-up table: what was found and what it would take, in lines that fit a terminal. Owns no rule."""
 
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 import trio
 
@@ -8,6 +9,7 @@ from gridsched.app import Machine, describe
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
 from gridsched.ports import Catalog, CatalogModel, DeviceInfo, HostMemory, VirtualEntry
+from gridsched.settings.api_keys import KeyFile
 
 GIB = 2**30
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -124,3 +126,13 @@ def unservable(found: Machine) -> Iterator[str]:
     bad = [model.name for model in found.parts.catalog.models() if best_option(model, devices, host) is None]
     if bad:
         yield f"{len(bad)} model{'s' if len(bad) > 1 else ''} cannot be served: {', '.join(bad)}"
+
+
+def who_may(keys: KeyFile | None, host: str) -> Iterator[str]:
+    """Whom a server on this address serves, where that is not just its own machine (H6)."""
+    if keys is None or keys.keys is None:
+        return  # what is wrong has been said
+    if keys.keys:
+        yield f"keys       {len(keys.keys)}: every request needs one"
+    elif not ip_address(host.partition("%")[0]).is_loopback:
+        yield "note       no API keys, so only callers on this machine are served; gridsched keys add NAME makes one"

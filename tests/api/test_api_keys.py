@@ -14,11 +14,12 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.authority import Authority, Caller
+from gridsched.api.settings import FrontSettings
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
 from tests.support.front import ADMIN_WORD, Answer, House, serving
 
-MODEL, EMBEDDER = "sim-chat-4b", "sim-embed-300m"
+MODEL, EMBEDDER = "sim-chat-4b", "sim-embed"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 ADMIN = {"Authorization": f"Bearer {ADMIN_WORD}"}
 ALL = tuple(Scope)
@@ -348,3 +349,52 @@ def test_H6_whatever_the_header_says_only_the_secret_lets_in() -> None:
             )
         )
         assert isinstance(told, Caller) is is_right, value
+
+
+async def test_H6_whatever_bytes_a_credential_has_the_answer_is_a_401(autojump_clock: MockClock) -> None:
+    """Over the wire: bytes above ASCII, tabs, very long, repeated, none at all; the next request is served."""
+    values = [
+        b"Bearer \xff\xfe\x80",
+        b"Bearer\tgs-tom2",
+        b"Bearer " + b"a" * 30_000,
+        b"\xe9",
+        b"Bearer",
+        b",",
+        b"Bearer =;",
+    ]
+    heads = [b"authorization: " + value for value in values] + [b"x-api-key: " + value for value in values]
+    heads += [b"authorization: Bearer gs-tom\r\nauthorization: Bearer gs-tom", b"authorization:", b"api-key:\t"]
+    async with served(autojump_clock, key()) as house:
+        for head in heads:
+            async with await house.connect() as client:
+                await client.stream.send_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n\r\n")
+                answer = bytes(await client.stream.receive_some(65536))
+                assert answer.startswith(b"HTTP/1.1 401 "), (head, answer)
+                assert b"gs-tom" not in answer
+        assert (await house.ask("GET", "/v1/models", headers=shown())).status == 200
+
+
+async def test_H6_a_page_that_is_listed_asks_before_it_shows_its_key(autojump_clock: MockClock) -> None:
+    """Browsers send no credential with a preflight; a 401 can be read by the page."""
+    page = {"Origin": "http://page.example"}
+    figures = FrontSettings(cors_origins=frozenset({"http://page.example"}))
+    async with serving(autojump_clock, figures) as house:
+        house.authority.keep([key(highest_class=JobClass.BATCH)])
+        asks = page | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
+        assert (await house.ask("OPTIONS", "/v1/chat/completions", headers=asks)).status == 204
+        refused = await house.ask("POST", "/v1/chat/completions", CHAT, page)
+        assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "http://page.example")
+        served_now = await house.ask("POST", "/v1/chat/completions", CHAT, page | {"x-api-key": secret_of("tom")})
+        assert served_now.status == 200
+        assert served_now.headers["x-gridsched-class-capped"] == INTERACTIVE
+        assert "x-gridsched-class-capped" in served_now.headers["access-control-expose-headers"]
+
+
+async def test_H6_other_protocols_are_refused_in_their_own_words(autojump_clock: MockClock) -> None:
+    """Anthropic's SDK looks for `type`; LM Studio's list shows what OpenAI's does."""
+    async with served(autojump_clock, key(models=(MODEL,))) as house:
+        refused = await house.ask("POST", "/v1/messages", CHAT)
+        assert (refused.status, refused.json["type"]) == (401, "error")
+        listed = await house.ask("GET", "/api/v0/models", headers=shown())
+        assert [each["id"] for each in json.loads(listed.body)["data"]] == [MODEL]
+        assert (await house.ask("GET", f"/api/v0/models/{EMBEDDER}", headers=shown())).status == 404

@@ -104,6 +104,8 @@ def test_H6_a_damaged_file_is_a_sentence_of_every_verb(data_dir: Path, capsys: p
         out, err = capsys.readouterr()
         assert out == ""
         assert f"{data_dir / FILE} is damaged" in err
+    assert main(["check", "--sim", "--data-dir", str(data_dir), "--port", "0"]) == 2
+    assert f"problem    {data_dir / FILE} is damaged" in capsys.readouterr().out
     assert (data_dir / FILE).read_text(encoding="utf-8") == "{"
 
 
