@@ -88,6 +88,15 @@ class Authority:
             " gridsched keys add NAME"
         )
 
+    @property
+    def knows_keys(self) -> bool:
+        """Whether the keys could be read."""
+        return self._readable
+
+    def named(self, key: str) -> Caller | None:
+        """Who asked by this key, for what is done for him later; "" is a caller without one. None: it was revoked."""
+        return ANYBODY if not key else next((caller for _, caller in self._known if caller.key == key), None)
+
     def _caller_by(self, digest: bytes) -> Caller | None:
         """Looks at all of them, whichever it is."""
         found = None

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from gridsched.api import batch_lines
-from gridsched.api.authority import Caller
+from gridsched.api.authority import NOBODY
 from gridsched.api.batch_lines import Line
 from gridsched.api.in_process import InProcessExchange
 from gridsched.api.inference import Inference
@@ -39,9 +39,12 @@ KEEP_USED_SECONDS: Final = 60.0
 """How much of a completion window's use may be forgotten when the server is killed."""
 
 MOST_TRIES: Final = 6
-LONGEST_BACK_OFF_SECONDS: Final = 60.0
+LONGEST_BACK_OFF_SECONDS: Final = 600.0
 PASSING: Final = frozenset((429, 502, 503))
 """What may pass by itself, unless its header says that it does not."""
+
+FULL_STATUS: Final = Problem("queue_full", "").status
+HELD_STATUS: Final = Problem("draining", "").status
 
 MOST_ERRORS_TOLD: Final = 100
 FILL_LINES: Final = 500
@@ -60,7 +63,6 @@ class Office:
     house: House
     inference: Inference
     store: BatchStore
-    caller_of: Callable[[BatchRecord], Caller]
 
     def wall(self) -> float:
         """Seconds since the epoch."""
@@ -166,6 +168,8 @@ class BatchRun:
     def _held(self) -> str | None:
         if self._office.house.runtime.draining:
             return "a restart of the server, which takes no new work"
+        if self.record.key and not self._office.house.authority.knows_keys:
+            return "the API keys, which cannot be read"
         if self._window is not None and not self._window.is_open(self._office.wall()):
             return f"its window, {self._window}"
         return None
@@ -337,9 +341,10 @@ class BatchRun:
         while True:
             await self._until_allowed()
             exchange = await self._asked(request_id, body)
-            if exchange.status == Problem("draining", "").status and self._held() is not None:
+            if exchange.status == HELD_STATUS and self._held() is not None:
                 continue  # it waited until it might not begin any more: that is no try
-            tries += 1
+            if not _is_full(exchange):
+                tries += 1
             delay_seconds = _back_off(exchange, tries)
             if delay_seconds is None:
                 return exchange
@@ -355,8 +360,11 @@ class BatchRun:
             b"x-class": record.job_class.encode(),
             b"x-max-wait-ms": b"%d" % math.ceil(left * 1000),
         }
-        caller = self._office.caller_of(record)
-        exchange = InProcessExchange(record.endpoint, headers, body, request_id, caller)
+        caller = self._office.house.authority.named(record.key)
+        exchange = InProcessExchange(record.endpoint, headers, body, request_id, caller or NOBODY)
+        if caller is None:
+            exchange.replace_by(Problem("invalid_api_key", f"the API key {record.key} has been revoked"))
+            return exchange
         try:
             whole = await self._office.inference.serve(exchange, ROUTES[record.endpoint])
         except Exception:
@@ -471,12 +479,18 @@ class BatchRun:
                 return done
 
 
+def _is_full(exchange: InProcessExchange) -> bool:
+    """Whether there was no room for it here: a bound of the queue, or of the key. Room comes, so that is no try."""
+    return exchange.status == FULL_STATUS and b"x-should-retry" in exchange.answer_headers
+
+
 def _back_off(exchange: InProcessExchange, tries: int) -> float | None:
     """How long to wait before the next try; None where the answer stands."""
     headers = exchange.answer_headers
-    if exchange.status not in PASSING or headers.get(b"x-should-retry") == b"false" or tries >= MOST_TRIES:
-        return None
     said = headers.get(b"retry-after", b"")
+    stays = headers.get(b"x-should-retry") == b"false" and not said  # a long wait is no reason not to wait here
+    if exchange.status not in PASSING or stays or tries >= MOST_TRIES:
+        return None
     return min(LONGEST_BACK_OFF_SECONDS, max(float(said) if said.isdigit() else 0.0, 2.0**tries))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from hypercorn.typing import ASGIReceiveCallable, HTTPScope
 
-from gridsched.api.authority import Caller, Scope
+from gridsched.api.authority import Caller
 from gridsched.api.batch_lines import ENDPOINTS
 from gridsched.api.batch_run import BatchRun, Office
 from gridsched.api.batch_runner import BatchRunner
@@ -73,7 +73,7 @@ class Batches:
         self._store = store
         self._runner: BatchRunner | None = None
         if store is not None and store.why_closed is None:
-            self._office = Office(house, inference, store, _caller_of)
+            self._office = Office(house, inference, store)
             self._runner = BatchRunner(self._office)
             self._files = Files(store, self._runner.busy_files, self._office.wall)
             house.observer.watch_batches(self._runner.by_status, self._runner.lines_remaining)
@@ -341,8 +341,3 @@ def _class(said: str | None, caller: Caller) -> JobClass:
         words = ", ".join(CLASS_WORDS)
         raise invalid(f"gridsched.class: {said!r} is no class; there are {words}", "gridsched.class", "invalid_class")
     return max(known, caller.highest_class) if caller.highest_class is not None else known
-
-
-def _caller_of(record: BatchRecord) -> Caller:
-    """Whose request a line is."""
-    return Caller(frozenset({Scope.INFERENCE}), key=record.key)
