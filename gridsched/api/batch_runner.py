@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 RUNNING_OF_A_KEY = 16
 """Batches of one API key that run at once: each holds its lines' places in memory. The others wait their turn."""
 
-TIDY_SECONDS = 3600.0
 CLOCK_SLACK_SECONDS = 60.0
 
 
@@ -75,10 +74,10 @@ class BatchRunner:
     # --- what is kept -------------------------------------------------------------------------------------------------
 
     async def _tidy(self) -> None:
-        """Forget what is old, once an hour, unless the clock was set meanwhile: it may be wrong."""
+        """Forget what is old, once in a while, unless the clock was set meanwhile: it may be wrong."""
         while True:
             steady, wall = trio.current_time(), self._office.wall()
-            await trio.sleep(TIDY_SECONDS)
+            await trio.sleep(self._office.house.settings.batches.tidy_seconds)
             gone = self._office.wall() - wall
             if abs(gone - (trio.current_time() - steady)) <= CLOCK_SLACK_SECONDS:
                 try:

@@ -31,7 +31,7 @@ from gridsched.api.problems import (
 )
 from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
-from gridsched.api.upload import Upload, discard, drop_body, of_disk, receive_upload
+from gridsched.api.upload import Body, Upload, discard, of_disk, receive_upload
 from gridsched.core.job import JobClass
 from gridsched.daytime import window_of
 from gridsched.store.batches import BatchRecord, BatchStore, Status, StoreError
@@ -87,14 +87,13 @@ class Batches:
         """The file that a request brings, a refusal, or None where the client left. What was not kept is gone at the
         block's end."""
         figures = self._house.settings
+        body = Body(receive, figures.upload_stall_seconds)
         if (refusal := self.refusal()) is not None:
-            yield refusal if await drop_body(receive, figures.upload_stall_seconds) else None
+            yield refusal if await body.drop() else None
             return
         folder = self._office.store.folder
         content_type = joined(scope["headers"]).get(b"content-type", b"")
-        upload = await receive_upload(
-            receive, content_type, folder, figures.batches.max_file_bytes, figures.upload_stall_seconds
-        )
+        upload = await receive_upload(body, content_type, folder, figures.batches.max_file_bytes)
         try:
             yield upload
         finally:
@@ -213,7 +212,7 @@ class Batches:
         record = self._find(exchange.caller, batch_id)
         assert self._runner is not None  # noqa: S101 - for the type checker
         run = self._runner.run_of(record.id)
-        if run is None or record.ending is not None:
+        if run is None or (record.ending is not None and record.status is not Status.CANCELLING):
             raise RequestError(Problem("conflict", f"{record.id} is {record.status.value} and cannot be cancelled"))
         if record.status is not Status.CANCELLING:
             try:

@@ -19,6 +19,7 @@ class BatchFigures:
     window: Window | None = None
     max_file_bytes: int = 200 * MIB
     keep_seconds: float = 30 * 86400.0
+    tidy_seconds: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

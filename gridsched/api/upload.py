@@ -111,27 +111,58 @@ class _Form:
         self.ended = True
 
 
-async def receive_upload(
-    receive: ASGIReceiveCallable,
-    content_type: bytes,
-    folder: Folder,
-    longest: int,
-    stall_seconds: float,
-) -> Upload | Problem | None:
+class Body:
+    """A request's body, read a piece at a time. `more`: it has not ended yet."""
+
+    def __init__(self, receive: ASGIReceiveCallable, stall_seconds: float) -> None:
+        self.more = True
+        self._receive = receive
+        self._stall_seconds = stall_seconds
+
+    async def piece(self) -> bytes | None:
+        """The next bytes; None where the client has left. Raises RequestError."""
+        message = None
+        with trio.move_on_after(self._stall_seconds):
+            message = await self._receive()
+        if message is None:
+            self.more = False
+            said = f"no byte of the body has come for {self._stall_seconds:g} s"
+            raise RequestError(Problem("request_timeout", said))
+        if message["type"] != "http.request":
+            self.more = False
+            return None
+        self.more = message.get("more_body", False)
+        return message.get("body", b"")
+
+    async def drop(self) -> bool:
+        """Read the rest, which is not wanted, as far as that goes; whether the client is still there."""
+        left = DROPPED_BYTES
+        try:
+            while self.more and left > 0:
+                piece = await self.piece()
+                if piece is None:
+                    return False
+                left -= len(piece)
+        except RequestError:
+            return True
+        return True
+
+
+async def receive_upload(body: Body, content_type: bytes, folder: Folder, longest: int) -> Upload | Problem | None:
     """The file that comes with a request, on disk; a refusal; None when the client leaves before its end."""
     file_id = f"file-{secrets.token_hex(12)}"
     upload: Upload | None = None
     problem: Problem | None = None
     try:
         try:
-            upload = await _received(receive, content_type, folder, file_id, longest, stall_seconds)
+            upload = await _received(body, content_type, folder, file_id, longest)
         except RequestError as error:
             problem = error.problem
         except FormParserError as error:
             problem = invalid(f"the form cannot be read: {error}").problem
         except OSError as error:
             problem = of_disk(error)
-        if problem is not None and problem.code != "request_timeout" and not await drop_body(receive, stall_seconds):
+        if not await body.drop():
             return None
         return problem or upload
     finally:
@@ -139,25 +170,17 @@ async def receive_upload(
             await discard(folder, file_id)
 
 
-async def _received(
-    receive: ASGIReceiveCallable, content_type: bytes, folder: Folder, file_id: str, longest: int, stall_seconds: float
-) -> Upload | None:
+async def _received(body: Body, content_type: bytes, folder: Folder, file_id: str, longest: int) -> Upload | None:
     """Raises RequestError, FormParserError, OSError."""
     form = _Form(longest)
     parser = MultipartParser(_boundary(content_type), form.callbacks())  # type: ignore[arg-type]  # its TypedDict is private
     with await in_thread(partial(folder.begin, file_id)) as file:
-        more = True
-        while more:
-            message = None
-            with trio.move_on_after(stall_seconds):
-                message = await receive()
-            if message is None:
-                raise RequestError(stalled(stall_seconds))
-            if message["type"] != "http.request":
+        while body.more:
+            piece = await body.piece()
+            if piece is None:
                 return None
-            parser.write(message.get("body", b""))
-            more = message.get("more_body", False)
-            if len(form.pieces) >= PIECE_BYTES or not more:
+            parser.write(piece)
+            if len(form.pieces) >= PIECE_BYTES or not body.more:
                 await _write(file, form)
     if not form.ended:
         raise invalid("the form ends before its last boundary")
@@ -181,21 +204,6 @@ async def _write(file: BinaryIO, form: _Form) -> None:
     await in_thread(write)
 
 
-async def drop_body(receive: ASGIReceiveCallable, stall_seconds: float) -> bool:
-    """Read the rest of a body that is not wanted, as far as that goes; whether the client is still there."""
-    most = DROPPED_BYTES
-    while most > 0:
-        message = None
-        with trio.move_on_after(stall_seconds):
-            message = await receive()
-        if message is None or message["type"] != "http.request":
-            return message is None
-        most -= len(message.get("body", b""))
-        if not message.get("more_body", False):
-            break
-    return True
-
-
 async def discard(folder: Folder, file_id: str) -> None:
     """Remove a file that is not kept, also when the client has gone."""
     with trio.CancelScope(shield=True):
@@ -203,12 +211,6 @@ async def discard(folder: Folder, file_id: str) -> None:
             await in_thread(partial(folder.drop, file_id))
         except OSError:
             return  # a start of the server removes it
-
-
-def stalled(seconds: float) -> Problem:
-    """408; what is left of the body may still come, so the connection is of no more use."""
-    message = f"no byte of the body has come for {seconds:g} s"
-    return Problem("request_timeout", message, headers=((b"connection", b"close"),))
 
 
 def of_disk(error: OSError | StoreError) -> Problem:

@@ -134,7 +134,7 @@ class BatchStore:
         self._read(self._connection, told)
         try:
             if left := self.folder.open(self._names()):
-                told(f"{left} files that were not whole when the server ended are removed from {self.folder.path('')}")
+                told(f"{self.folder.path('')} has {left} files that no record names; they are left alone")
         except OSError as error:
             told(f"cannot use {self.folder.path('')} ({error}); files and batches are refused")
             self.close()

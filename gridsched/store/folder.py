@@ -35,14 +35,14 @@ class Folder:
         self._path = path
 
     def open(self, known: Collection[str]) -> int:
-        """Make the folder, and remove what a killed server left: whatever no name in `known` is. How many there were.
-        Where nothing is known everything stays: the records may have been lost."""
+        """Make the folder, and remove the half of a file that a killed server left. How many files there are that no
+        name in `known` is: they stay, because the records may have been lost and not the files."""
         self._path.mkdir(mode=0o700, exist_ok=True)
-        names = [path.name for path in self._path.iterdir()] if known else []
-        left = [name for name in names if name not in known]
-        for name in left:
-            self.path(name).unlink(missing_ok=True)
-        return len(left)
+        names = {path.name for path in self._path.iterdir()}
+        for name in names:
+            if name.endswith(COMING):
+                self.path(name).unlink(missing_ok=True)
+        return sum(not name.endswith(COMING) for name in names - set(known))
 
     def path(self, file_id: str) -> Path:
         """Where a file is. An id is one of ours: no path can be made of it."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,8 +14,10 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.settings import BatchFigures, FrontSettings
+from gridsched.daytime import window_of
 from gridsched.ports import UpstreamFailureKind
 from gridsched.store.batches import BatchStore
+from tests.store.test_full_disk import Disk, limit, tmpfs
 from tests.support.fakes import Script
 from tests.support.front import Answer, House, serving
 
@@ -29,7 +32,7 @@ NIGHT = 1_800_000_000.0 - 8 * 3600
 @pytest.fixture
 def clock() -> MockClock:
     """One that jumps when nothing has happened for a moment: files are written in threads, which it does not know."""
-    return MockClock(autojump_threshold=0.01)
+    return MockClock(autojump_threshold=0.004)
 
 
 @dataclass
@@ -104,7 +107,8 @@ async def desk(
     said: list[str] = []
     store = BatchStore(folder, said.append)
     try:
-        async with serving(clock, FrontSettings(batches=figures or BatchFigures()), batches=store, wall=wall) as house:
+        patient = FrontSettings(batches=figures or BatchFigures(), upload_stall_seconds=1e6)  # a slow disk is no client
+        async with serving(clock, patient, batches=store, wall=wall) as house:
             yield Desk(house, store, wall, said)
     finally:
         store.close()
@@ -128,6 +132,12 @@ def form(data: bytes, name: str, fields: Mapping[str, str]) -> tuple[bytes, dict
     head = f'--xyz\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
     body = b"".join(parts) + head + data + b"\r\n--xyz--\r\n"
     return body, {"Content-Type": "multipart/form-data; boundary=xyz"}
+
+
+def noon() -> float:
+    """Noon of the day, by this machine's clocks."""
+    shown = time.localtime(NIGHT)
+    return NIGHT + (12 - shown.tm_hour) * 3600 - shown.tm_min * 60
 
 
 def line(number: int, **more: object) -> bytes:
@@ -160,7 +170,7 @@ async def test_a_file_is_kept_listed_given_back_and_deleted(clock: MockClock, tm
             "id": made["id"],
             "object": "file",
             "bytes": len(data),
-            "created_at": int(NIGHT),
+            "created_at": pytest.approx(NIGHT, abs=60),
             "filename": "in put.jsonl",
             "purpose": "batch",
             "status": "processed",
@@ -383,3 +393,229 @@ async def test_an_error_that_stays_is_reported_after_some_tries(clock: MockClock
         assert failed["response"]["status_code"] == 429
         assert failed["response"]["body"] == json.loads(busy)
         assert len(at.house.upstream.asked) == 6
+
+
+# --- when, and how it ends --------------------------------------------------------------------------------------------
+
+
+async def test_no_line_begins_outside_the_window_and_a_batch_does_not_expire_there(
+    clock: MockClock, tmp_path: Path
+) -> None:
+    """A batch for the night with an hour to do waits through the day, says why, and runs; one has its own window."""
+    wall = SetClock(noon())
+    async with desk(clock, tmp_path, BatchFigures(window=window_of("22:00-07:00")), wall) as at:
+        batch_id = await at.begin(lines(6), completion_window="1h")
+        now = await at.begin(lines(2), gridsched={"window": "11:00–13:00"})  # noqa: RUF001
+        assert (await at.until(now, "completed"))["gridsched"]["window"] == "11:00-13:00"
+        waits = await at.until(batch_id, "in_progress")
+        assert (waits["gridsched"]["state"], waits["gridsched"]["window"]) == ("waiting", "22:00-07:00")
+        assert waits["gridsched"]["waiting_for"] == "its window, 22:00-07:00"
+        assert waits["expires_at"] == pytest.approx(noon() + 11 * 3600, abs=60)
+        wall.ahead += 9.9 * 3600
+        await trio.sleep(100)
+        assert (await at.look(batch_id))["request_counts"]["completed"] == 0
+        wall.ahead += 0.1 * 3600
+        done = await at.until(batch_id, "completed")
+        assert done["completed_at"] - noon() == pytest.approx(10 * 3600, abs=200)
+
+
+async def test_a_line_that_has_queued_until_the_window_closes_is_taken_back(clock: MockClock, tmp_path: Path) -> None:
+    """What runs ends, what waits does not begin after the window; the next day it is run. None of it was a try."""
+    wall = SetClock(noon())
+    async with desk(clock, tmp_path, BatchFigures(window=window_of("11:00-12:02"), in_flight=8), wall) as at:
+        at.house.upstream.scripts += [Script([b"{}"], head_seconds=100.0) for _ in range(8)]
+        file = b"\n".join(chat(number) for number in range(30))
+        batch_id = await at.begin(file, CHAT)
+        await trio.sleep(210)
+        asked = len(at.house.upstream.asked)
+        wall.ahead += 12 * 3600
+        await trio.sleep(100)
+        assert len(at.house.upstream.asked) == asked
+        assert asked < 30
+        assert at.house.runtime.desk.open_tickets == 0
+        wall.ahead += 11 * 3600
+        done = await at.until(batch_id, "completed")
+        assert done["request_counts"] == {"total": 30, "completed": 30, "failed": 0}
+        assert done["completed_at"] - noon() > 12 * 3600
+
+
+async def test_a_clock_that_is_set_neither_expires_a_batch_nor_tidies_it_away(clock: MockClock, tmp_path: Path) -> None:
+    """A year ahead and back again, while it runs and after."""
+    wall = SetClock()
+    async with desk(clock, tmp_path, BatchFigures(tidy_seconds=60.0), wall) as at:
+        at.house.upstream.scripts += [Script([b"{}"], head_seconds=100.0)]
+        batch_id = await at.begin(chat(1), CHAT)
+        await trio.sleep(30)
+        wall.ahead += 366 * 86400
+        await trio.sleep(20)
+        assert (await at.look(batch_id))["status"] == "in_progress"
+        wall.ahead -= 400 * 86400
+        done = await at.until(batch_id, "completed")
+        wall.ahead += 400 * 86400
+        await trio.sleep(55)
+        assert await at.results(done)
+
+
+async def test_a_batch_expires_with_what_has_been_answered(clock: MockClock, tmp_path: Path) -> None:
+    """Once lines could begin for as long as its completion window; each of the rest says so."""
+    async with desk(clock, tmp_path, BatchFigures(in_flight=1)) as at:
+        at.house.upstream.scripts += [Script([b"{}"]), *(Script([b"{}"], head_seconds=400.0) for _ in range(9))]
+        over = await at.until(await at.begin(b"\n".join(map(chat, range(3))), CHAT, completion_window="1m"), "expired")
+        assert over["expired_at"] - over["created_at"] == pytest.approx(60, abs=20)
+        assert over["expires_at"] == pytest.approx(over["expired_at"], abs=5)
+        assert set(await at.results(over)) == {"r0"}
+        undone = await at.results(over, "error_file_id")
+        assert {(name, each["error"]["code"], each["response"]) for name, each in undone.items()} == {
+            (name, "batch_expired", None) for name in ("r1", "r2")
+        }
+        assert over["request_counts"] == {"total": 3, "completed": 1, "failed": 2}
+
+
+async def test_a_batch_is_cancelled_with_what_has_been_answered(clock: MockClock, tmp_path: Path) -> None:
+    """What runs is left at once; its file cannot be deleted before, and what is over cannot be cancelled: 409."""
+    async with desk(clock, tmp_path, BatchFigures(in_flight=2)) as at:
+        at.house.upstream.scripts += [Script([b"{}"]), *(Script([b"{}"], head_seconds=400.0) for _ in range(9))]
+        batch_id = await at.begin(b"\n".join(map(chat, range(5))), CHAT)
+        await until(lambda: at.house.logged("step") or at.house.logged("complete"))
+        busy = await at.until(batch_id, "in_progress")
+        assert (await at.house.ask("DELETE", f"/v1/files/{busy['input_file_id']}")).status == 409
+        answer = await at.house.ask("POST", f"/v1/batches/{batch_id}/cancel")
+        assert (answer.status, answer.json["status"]) == (200, "cancelling")
+        over = await at.until(batch_id, "cancelled")
+        told = await at.results(over) | await at.results(over, "error_file_id")
+        assert set(told) == {f"r{number}" for number in range(5)}
+        assert over["cancelled_at"] >= over["cancelling_at"]
+        assert (await at.house.ask("POST", f"/v1/batches/{batch_id}/cancel")).error["code"] == "conflict"
+        assert (await at.house.ask("DELETE", f"/v1/files/{over['input_file_id']}")).status == 200
+        assert at.house.runtime.desk.open_tickets == 0
+
+
+async def test_batches_are_listed_newest_first_in_pages(clock: MockClock, tmp_path: Path) -> None:
+    """`after` and `limit`, as the SDK asks."""
+    async with desk(clock, tmp_path) as at:
+        made = [await at.begin(line(number)) for number in range(3)]
+        page = (await at.house.ask("GET", "/v1/batches?limit=2")).json
+        assert ([one["id"] for one in page["data"]], page["has_more"]) == (made[:0:-1], True)
+        assert (page["first_id"], page["last_id"]) == (made[2], made[1])
+        rest = (await at.house.ask("GET", f"/v1/batches?limit=2&after={page['last_id']}")).json
+        assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (made[:1], False)
+        for wrong in ("limit=0", "limit=101", "limit=x", "after=batch_none"):
+            assert (await at.house.ask("GET", f"/v1/batches?{wrong}")).status == 400
+        for batch_id in made:
+            await at.until(batch_id, "completed")
+
+
+WRONG_BATCHES: list[tuple[dict[str, object], int, str | None]] = [
+    ({"input_file_id": "file-none"}, 404, None),
+    ({"input_file_id": "../../etc/passwd"}, 404, None),
+    ({"input_file_id": 5}, 400, "input_file_id"),
+    ({"endpoint": "/v1/rerank"}, 400, "endpoint"),
+    ({"completion_window": "soon"}, 400, "completion_window"),
+    ({"completion_window": "31d"}, 400, "completion_window"),
+    ({"metadata": {"a": 1}}, 400, "metadata"),
+    ({"metadata": {str(number): "" for number in range(17)}}, 400, "metadata"),
+    ({"metadata": {"a": "x" * 513}}, 400, "metadata"),
+    ({"gridsched": {"window": "at night"}}, 400, "gridsched.window"),
+    ({"gridsched": {"class": "urgent"}}, 400, "gridsched.class"),
+    ({"gridsched": {"what": 1}}, 400, "gridsched"),
+    ({"what": 1}, 400, None),
+    ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, 400, "output_expires_after"),
+]
+
+
+async def test_H1_a_batch_that_cannot_be_is_refused(clock: MockClock, tmp_path: Path) -> None:
+    """A 4xx that names the member; nothing is begun."""
+    async with desk(clock, tmp_path) as at:
+        file_id = (await at.hand_in(line(1))).json["id"]
+        good = {"input_file_id": file_id, "endpoint": EMBEDDINGS, "completion_window": "24h"}
+        for wrong, status, param in WRONG_BATCHES:
+            answer = await at.house.ask("POST", "/v1/batches", good | wrong)
+            assert (answer.status, answer.error["param"]) == (status, param), (wrong, answer.body)
+        for body in (b"", b"[]", b"{", b'{"endpoint": "a", "endpoint": "b"}', b" " * 70_000):
+            assert (await at.house.ask("POST", "/v1/batches", body)).status in {400, 413}
+        assert at.store.batches() == ()
+
+
+async def test_a_drain_holds_a_batch_and_the_next_server_ends_it(clock: MockClock, tmp_path: Path) -> None:
+    """A line that runs ends and is recorded, what waited is not tried, and all of it is once in the files."""
+    async with desk(clock, tmp_path, BatchFigures(in_flight=3)) as at:
+        at.house.upstream.scripts += [Script([b"{}"], head_seconds=5.0) for _ in range(3)]
+        batch_id = await at.begin(b"\n".join(map(chat, range(10))), CHAT)
+        await until(lambda: at.house.upstream.asked)
+        at.house.runtime.begin_drain()
+        held = await at.look(batch_id)
+        assert held["gridsched"]["waiting_for"] == "a restart of the server, which takes no new work"
+    running = [path for path in (tmp_path / "files").iterdir() if path.suffix == ".output"]
+    recorded = sum(path.read_bytes().count(b"\n") for path in running)
+    assert 0 < recorded < 10
+    async with desk(clock, tmp_path) as at:
+        done = await at.until(batch_id, "completed")
+        assert set(await at.results(done)) == {f"r{number}" for number in range(10)}
+        assert len(at.house.upstream.asked) == 10 - recorded
+
+
+async def test_a_batch_whose_file_is_gone_from_the_disk_fails_with_the_reason(clock: MockClock, tmp_path: Path) -> None:
+    """At its start, or when it is taken up again: then what has been answered is kept."""
+    async with desk(clock, tmp_path, BatchFigures(window=window_of("23:00-23:01"))) as at:
+        file_id = str((await at.hand_in(lines(3))).json["id"])
+        (tmp_path / "files" / file_id).unlink()
+        asked = {"input_file_id": file_id, "endpoint": EMBEDDINGS, "completion_window": "24h"}
+        made = (await at.house.ask("POST", "/v1/batches", asked)).json
+        failed = await at.until(str(made["id"]), "failed")
+        assert failed["errors"]["data"][0]["code"] == "input_file_missing"
+        assert file_id in failed["errors"]["data"][0]["message"]
+        missing = await at.house.ask("GET", f"/v1/files/{file_id}/content")
+        assert (missing.status, "no longer on the server's disk" in str(missing.error["message"])) == (404, True)
+
+
+async def test_what_has_been_kept_for_long_enough_is_forgotten(clock: MockClock, tmp_path: Path) -> None:
+    """A batch with its three files, and a file that no batch used; what is younger stays."""
+    wall = SetClock()
+    async with desk(clock, tmp_path, BatchFigures(keep_seconds=7200.0, tidy_seconds=60.0), wall) as at:
+        done = await at.until(await at.begin(lines(2)), "completed")
+        await at.hand_in(b"x")
+        wall.ahead += 5000
+        young = await at.until(await at.begin(lines(2)), "completed")
+        short = str(
+            (await at.hand_in(b"y", **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"})).json[
+                "id"
+            ]
+        )
+        wall.ahead += 5000
+        await trio.sleep(130)
+        assert [batch.id for batch in at.store.batches()] == [young["id"]]
+        kept = {young["input_file_id"], young["output_file_id"]}
+        assert {file.id for file in at.store.files()} == kept
+        assert {path.name for path in (tmp_path / "files").iterdir()} == kept
+        assert done["id"] != young["id"]
+        assert short not in kept
+
+
+@pytest.mark.parametrize("disk", [tmpfs, limit])
+async def test_a_full_disk_refuses_an_upload_and_holds_a_batch_until_there_is_room(
+    clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture, disk: Disk
+) -> None:
+    """507 with a sentence and nothing left behind; the batch says why it stands, loses no answer and doubles none."""
+    with disk(tmp_path) as (place, fill, empty):
+        async with desk(clock, place, BatchFigures(in_flight=2)) as at:
+            at.house.upstream.scripts += [Script([b"{}"], head_seconds=float(number)) for number in range(9)]
+            batch_id = await at.begin(b"\n".join(map(chat, range(9))), CHAT)
+            await until(lambda: at.house.logged("complete"))
+            fill()
+            await until(lambda: "stands still" in caplog.text)
+            held = await at.look(batch_id)
+            assert held["gridsched"]["state"] == "paused"
+            assert held["gridsched"]["waiting_for"].startswith("room on the server's disk")
+            refused = await at.hand_in(b"x" * 100_000)
+            assert (refused.status, refused.error["code"]) == (507, "insufficient_storage")
+            made = {"input_file_id": held["input_file_id"], "endpoint": CHAT, "completion_window": "24h"}
+            answer = await at.house.ask(
+                "POST", "/v1/batches", made | {"metadata": {str(n): "x" * 500 for n in range(16)}}
+            )
+            assert answer.status in {503, 507}
+            empty()
+            done = await at.until(batch_id, "completed")
+            assert set(await at.results(done)) == {f"r{number}" for number in range(9)}
+            assert done["gridsched"]["waiting_for"] is None
+            assert not [path for path in (place / "files").iterdir() if path.name.endswith(".part")]
+            assert len(at.store.batches()) == 1
