@@ -70,6 +70,12 @@ def test_openai_s_other_calls(openai: dict[str, Any]) -> None:
     assert (openai["retrieved"], openai["class"]) == ("minilm", "batch")
 
 
+@pytest.mark.shows("openai-node", "batches")
+def test_openai_s_batch(openai: dict[str, Any]) -> None:
+    """A file sent as Node sends forms, and what came of its lines."""
+    assert openai["batch"] == ["one", "two"]
+
+
 @pytest.mark.shows("openai-node", "errors", "retries")
 def test_openai_s_errors(openai: dict[str, Any]) -> None:
     """Raised as what they are; what will not help is not repeated."""

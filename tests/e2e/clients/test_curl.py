@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.clients.conftest import until
 from tests.support.gateway import Gateway
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,20 @@ def test_a_large_body_that_asks_first_is_told_to_go_on(server: Gateway) -> None:
     said = curl(f"{server.url}/v1/chat/completions", *words, data=large.encode())
     assert said.startswith("HTTP/1.1 100")
     assert "\r\n\r\nHTTP/1.1 200" in said
+
+
+@pytest.mark.shows("curl", "batches")
+def test_a_batch_by_forms_and_bodies(server: Gateway) -> None:
+    """`-F` for the file, `-d` for the batch, and the answers as a download."""
+    line = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": CHAT | {"max_tokens": 1}}
+    form = ("-F", "purpose=batch", "-F", "file=@-;filename=lines.jsonl")
+    file = json.loads(curl(f"{server.url}/v1/files", *form, data=json.dumps(line).encode()))
+    asked = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch = json.loads(curl(f"{server.url}/v1/batches", "-d", json.dumps(asked)))["id"]
+    until(lambda: json.loads(curl(f"{server.url}/v1/batches/{batch}"))["status"] == "completed")
+    output = json.loads(curl(f"{server.url}/v1/batches/{batch}"))["output_file_id"]
+    answer = json.loads(curl(f"{server.url}/v1/files/{output}/content"))
+    assert (answer["custom_id"], answer["response"]["status_code"]) == ("one", 200)
 
 
 @pytest.mark.shows("curl", "embeddings", "models", "class", "errors")

@@ -1,5 +1,5 @@
 // What OpenAI's SDK for Node gets from a gateway, as one JSON object: node openai.mjs URL
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 
 const url = process.argv[2];
 let requests = 0;
@@ -62,4 +62,27 @@ try {
   said.refusal = { name: error.constructor.name, code: error.code, status: error.status };
 }
 said.requests = requests;
+
+const lines = ["one", "two"].map((name) =>
+  JSON.stringify({ custom_id: name, method: "POST", url: "/v1/chat/completions", body: { ...chat, max_tokens: 2 } }),
+);
+const file = await client.files.create({
+  file: await toFile(Buffer.from(lines.join("\n")), "lines.jsonl"),
+  purpose: "batch",
+});
+let batch = await client.batches.create({
+  input_file_id: file.id,
+  endpoint: "/v1/chat/completions",
+  completion_window: "24h",
+});
+for (let tries = 0; tries < 600 && !batch.output_file_id; tries += 1) {
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  batch = await client.batches.retrieve(batch.id);
+}
+const answers = await (await client.files.content(batch.output_file_id)).text();
+said.batch = answers
+  .trim()
+  .split("\n")
+  .map((line) => JSON.parse(line).custom_id)
+  .sort();
 console.log(JSON.stringify(said));
