@@ -68,6 +68,7 @@ class _Answer(msgspec.Struct):
 
 
 _answers = msgspec.json.Decoder(_Answer)
+_FIRST = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _Token = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # beyond that an engine takes it for another one
 _tokens = msgspec.json.Decoder(list[_Token])
@@ -100,22 +101,29 @@ def split_inputs(raw: bytes) -> tuple[bytes, ...]:
     if raw.startswith(b'"'):
         _check_text(raw, "input")
         return (raw,)
+    first = _FIRST.match(raw)
+    if first is not None and first[1] in b"-0123456789":
+        _check_tokens(raw, "input")
+        return (raw,)
+    if first is None or first[1] not in b'"[]':
+        raise _no_inputs()
     slices = _list.decode(raw)
     if not slices:
         raise invalid("input is empty", "input")
-    if bytes(slices[0])[:1] in b"-0123456789":
-        _check_tokens(raw, "input")
-        return (raw,)
     if len(slices) > MAX_INPUTS:
         raise invalid(f"input has {len(slices)} items; at most {MAX_INPUTS} are taken in one request", "input")
     items = tuple(map(bytes, slices))
     kinds = {item[:1] for item in items}
     if kinds not in ({b'"'}, {b"["}):
-        raise invalid("input must be texts only, or lists of token numbers only", "input")
+        raise _no_inputs()
     check = _check_text if kinds == {b'"'} else _check_tokens
     for index, item in enumerate(items):
         check(item, f"input[{index}]")
     return items
+
+
+def _no_inputs() -> RequestError:
+    return invalid("input must be texts only, or lists of token numbers only", "input")
 
 
 def _check_text(raw: bytes, where: str) -> None:

@@ -74,8 +74,7 @@ class Inference:
             self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
-        request, links = await _read(route, exchange)
-        media = media_of(request) | ({Medium.IMAGE} if links else NO_MEDIA)
+        request, links, media = await _read(route, exchange)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
         plan = None
@@ -158,13 +157,17 @@ def _servable(found: CatalogModel | CatalogFamily) -> CatalogModel:
     return found
 
 
-async def _read(route: Route, exchange: Exchange) -> tuple[InferenceRequest, tuple[Link, ...]]:
-    """Door 1, and the images by URL. A large body is read beside the loop: nobody else's request waits for that. Raises
-    RequestError."""
+_Read = tuple[InferenceRequest, tuple[Link, ...], frozenset[Medium]]
 
-    def read() -> tuple[InferenceRequest, tuple[Link, ...]]:
+
+async def _read(route: Route, exchange: Exchange) -> _Read:
+    """Door 1, the images by URL, and what comes beside text. A large body is read beside the loop: nobody else's
+    request waits for that. Raises RequestError."""
+
+    def read() -> _Read:
         request = decode(route, exchange.headers, exchange.body)
-        return request, links_of(request)
+        links = links_of(request)
+        return request, links, media_of(request) | ({Medium.IMAGE} if links else NO_MEDIA)
 
     return read() if len(exchange.body) < LARGE_BODY_BYTES else await in_thread(read)
 
