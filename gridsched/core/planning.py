@@ -44,6 +44,10 @@ often take twice the mean."""
 SHORTEST_DRAIN_SECONDS = 5.0
 """A6: nor before so long, because a choice that changes costs more than a short wait."""
 
+COMES_BACK_SECONDS = 300.0
+"""S6c: a load that is asked for again so soon after one was given up is finished, whoever leaves. A client that waits
+for less than half of a load, and tries again, would otherwise never be served."""
+
 
 def replan(state: State) -> None:
     """Dissolve all plans, make them anew, and do what they ask for."""
@@ -451,14 +455,17 @@ def _low_slot_went(state: State, plans: list[Plan]) -> bool:
 
 
 def _abort_orphaned_loads(state: State) -> None:
-    """S6c: a load that nobody may hold any more is aborted under half way, and finished further on."""
+    """S6c: a load that nobody may hold any more is aborted under half way, and finished further on; or when another was
+    aborted a while ago, because whoever came back for this one will come back again."""
     for instance in [item for item in state.instances.values() if item.state is STARTING]:
         model = instance.model
         if model.pinned or model.errand is not None or model.successor is instance:
             continue
         queue = model.queue
         half = instance.started_at + state.load_seconds(instance.model, instance.option) / 2
-        if queue.count == queue.warm_only and state.now < half:
+        again = state.now < model.given_up_at + COMES_BACK_SECONDS
+        if queue.count == queue.warm_only and state.now < half and not again:
+            model.given_up_at = state.now
             lifecycle.stop(state, instance, "S6c", "nobody waits for it any more")
 
 

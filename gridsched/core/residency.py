@@ -199,7 +199,8 @@ class ModelState:
     take, `use` how much it is used and by whom (R5). `hot_until` is when it cools, whichever process people used, and
     `yielded_until` until when it was hot when it last yielded to low work
     (R1). `successor` is a second process that is being loaded elsewhere to take the place of `instance`, and `moved_at`
-    when the last such move began (R9). `rungs` remembers which launches could be at all.
+    when the last such move began (R9). `given_up_at` is when a load of it was last ended for want of anybody who waited
+    (S6c). `rungs` remembers which launches could be at all.
     """
 
     spec: ModelSpec
@@ -228,6 +229,7 @@ class ModelState:
     yielded_until: float = -inf
     successor: Instance | None = None
     moved_at: float = -inf
+    given_up_at: float = -inf
     rungs: Rungs | None = None
     name: ModelName = field(init=False)
 

@@ -2,7 +2,6 @@
 
 import json
 
-import h11
 import pytest
 import trio
 from trio.testing import MockClock
@@ -35,7 +34,7 @@ def errors(answer: Answer) -> list[dict[str, object]]:
     return [json.loads(frame[6:])["error"] for frame in frames if frame.startswith(b'data: {"error"')]
 
 
-async def test_a_stream_passes_byte_for_byte_with_a_streams_headers(autojump_clock: MockClock) -> None:
+async def test_H2_I3_I12_a_stream_passes_byte_for_byte_with_a_streams_headers(autojump_clock: MockClock) -> None:
     """Engine comments, ids, CRLF and bytes cut anywhere arrive as they were sent; nothing is added."""
     parts = [
         b": ping\n\nevent: x\r\nda",
@@ -277,94 +276,6 @@ async def test_H3_no_comment_while_events_flow(autojump_clock: MockClock) -> Non
         await warm(house)
         house.upstream.scripts.append(Script([ONE, 2.0] * 20 + [DONE], headers=EVENTS))
         assert (await house.ask("POST", CHAT, STREAM)).body == ONE * 20 + DONE
-
-
-SWITCHES = {
-    "by configuration": (FrontSettings(comments=False), {}),
-    "by request": (FrontSettings(), {"X-Gridsched-Comments": "Off"}),
-}
-
-
-@pytest.mark.parametrize(("figures", "headers"), SWITCHES.values(), ids=SWITCHES.keys())
-async def test_H3_I1_comments_can_be_switched_off(
-    autojump_clock: MockClock, figures: FrontSettings, headers: dict[str, str]
-) -> None:
-    """The head goes in its time all the same, and then the engine's bytes alone, its own comments among them."""
-    async with serving(autojump_clock, figures) as house:
-        house.upstream.scripts.append(Script([12.0, b": ping\n\n", ONE, 12.0, DONE], headers=EVENTS, head_seconds=12.0))
-        async with await house.connect() as client:
-            await client.send("POST", CHAT, json.dumps(STREAM).encode(), headers)
-            head = await client.head()
-            assert (head.status, round(trio.current_time(), 1)) == (200, 5.0)
-            assert (await client.rest(head)).body == b": ping\n\n" + ONE + DONE
-
-
-async def test_H3_I1_a_request_has_comments_that_it_asks_for_in_its_interval(autojump_clock: MockClock) -> None:
-    """Where the configuration has none; another word than on and off is a 400, before anything is loaded."""
-    async with serving(autojump_clock, FrontSettings(comments=False, comment_seconds=2.0)) as house:
-        refused = await house.ask("POST", CHAT, STREAM, {"X-Gridsched-Comments": "some"})
-        assert (refused.status, refused.error["param"]) == (400, "x-gridsched-comments")
-        assert not house.logged("enqueue")
-        await warm(house)
-        house.upstream.scripts.append(Script([ONE, 5.0, DONE], headers=EVENTS))
-        answer = await house.ask("POST", CHAT, STREAM, {"X-Gridsched-Comments": "on"})
-        assert [said for _, said in comments(answer)] == [
-            ": generating sim-chat-4b (2s)",
-            ": generating sim-chat-4b (4s)",
-        ]
-
-
-async def test_H3_I1_an_answer_that_is_not_streamed_has_no_comments(autojump_clock: MockClock) -> None:
-    """However long it takes, and whatever is asked; an answer of 90 s is whole."""
-    async with serving(autojump_clock) as house:
-        house.upstream.scripts.append(Script([b'{"choices":[]}'], head_seconds=90.0))
-        answer = await house.ask("POST", CHAT, STREAM | {"stream": False}, {"X-Gridsched-Comments": "on"})
-        assert (answer.status, answer.body, answer.complete) == (200, b'{"choices":[]}', True)
-
-
-@pytest.mark.slow
-async def test_I13_a_stream_of_hours_is_cut_off_by_no_limit(autojump_clock: MockClock) -> None:
-    """I13: a token a minute for six hours, behind a silence of 75 s; frameworks end a stream after 60 s."""
-    async with serving(autojump_clock) as house:
-        await warm(house)
-        house.upstream.scripts.append(Script([75.0, *[ONE, 60.0] * 360, DONE], headers=EVENTS))
-        answer = await house.ask("POST", CHAT, STREAM)
-        assert (answer.complete, answer.body.count(ONE), answer.body[-len(DONE) :]) == (True, 360, DONE)
-        assert trio.current_time() > 6 * 3600
-
-
-async def test_I13_a_load_of_75_seconds_is_waited_for(autojump_clock: MockClock) -> None:
-    """I13: by a stream, which is told of it all the while, and by a plain answer."""
-    async with serving(autojump_clock) as house, trio.open_nursery() as nursery:
-        house.world.engine.plan_faults("sim-chat-4b", Faults(load_factor=30.0))
-        answers: list[Answer] = []
-
-        async def ask(stream: bool) -> None:
-            answers.append(await house.ask("POST", CHAT, STREAM | {"stream": stream}))
-
-        nursery.start_soon(ask, True)
-        nursery.start_soon(ask, False)
-        await house.until_logged("ready")
-        assert trio.current_time() > 75.0
-        await house.runtime.desk.wait_idle()
-    assert [answer.status for answer in answers] == [200, 200]
-    (streamed,) = [answer for answer in answers if answer.body.endswith(DONE)]
-    assert len(comments(streamed)) > 14
-
-
-async def test_I13_the_decision_log_is_followed_for_as_long_as_one_likes(autojump_clock: MockClock) -> None:
-    """I13: five minutes in which nothing happens, and then a line."""
-    async with serving(autojump_clock) as house, await house.connect() as client:
-        await warm(house)
-        await client.send("GET", "/api/events?since=0")
-        assert (await client.head()).status == 200
-        await trio.sleep(300.0)
-        await house.ask("POST", CHAT, STREAM | {"user": "later"})
-        said = b""
-        while said.count(b'"complete"') < 2:
-            event = await client.event()
-            assert isinstance(event, h11.Data)
-            said += bytes(event.data)
 
 
 async def test_a_plain_answer_that_breaks_off_breaks_its_connection(autojump_clock: MockClock) -> None:

@@ -1,11 +1,15 @@
-"""Which test shows which of the faults that others have met in programs of this kind.
+"""Which test shows which of the faults that others have met in programs of this kind, by letter and number.
 
-B is a load's life, C scheduling, D devices and measuring, G embeddings, H HTTP, M operation. What is shown by another
-folder's test is not shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
+A is clients that leave, B a load's life, C scheduling, D devices and measuring, G embeddings, H HTTP, I streams, K the
+libraries under a server, M operation. What is shown by another folder's test is not shown here once more. A number that
+nothing shows yet is in `NOT_SHOWN`, with the reason.
 """
 
 from collections.abc import Mapping
 
+_LEAVING, _STREAMS = "faults/test_leaving.py", "faults/test_streams.py"
+_E2E = "e2e/test_leaving.py"
+_FRONT_LEAVING, _FRONT_STREAMS, _SSE = "api/test_leaving.py", "api/test_streams.py", "api/test_sse.py"
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
 _REAL = "faults/test_real_engine.py"
 _ANSWERS = "faults/test_answers.py"
@@ -15,7 +19,38 @@ _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
 
+_LEFT = (
+    f"{_LEAVING}::test_A1_A4_K1_whoever_leaves_a_running_answer_ends_it",
+    f"{_E2E}::test_S8_A1_A4_A11_a_real_engine_stops_for_whoever_leaves",
+    f"{_FRONT_LEAVING}::test_S8_a_client_that_leaves_in_whatever_way",
+)
+_PASSES = f"{_SSE}::test_H2_I3_I12_a_stream_passes_byte_for_byte_with_a_streams_headers"
+
 INDEX: Mapping[str, tuple[str, ...]] = {
+    "A1": _LEFT,
+    "A2": (
+        f"{_LEAVING}::test_A2_whoever_leaves_while_its_model_loads_is_counted_as_gone",
+        f"{_FRONT_LEAVING}::test_S8_A2_a_client_that_leaves_while_its_model_loads",
+    ),
+    "A3": (f"{_LEAVING}::test_A3_a_neighbour_is_told_and_who_waits_is_served_when_one_that_leaves_kills_the_engine",),
+    "A4": _LEFT,
+    "A6": (
+        f"{_LEAVING}::test_A6_fifty_streams_that_break_off_at_any_moment_leave_two_slots_free",
+        f"{_FRONT_LEAVING}::test_A6_many_aborted_streams_leave_nothing_behind",
+    ),
+    "A7": (
+        f"{_LEAVING}::test_A7_five_that_leave_the_queue_load_nothing",
+        f"{_FRONT_LEAVING}::test_S8_A7_clients_that_leave_the_queue",
+    ),
+    "A9": (
+        f"{_FRONT_LEAVING}::test_A9_a_client_less_patient_than_a_load_is_served_in_the_end",
+        "stories/test_attacks_on_loads.py::test_S6c_who_is_less_patient_than_half_a_load_is_served_when_it_comes_again",
+    ),
+    "A11": (
+        f"{_LEAVING}::test_A11_a_slot_is_busy_until_the_engine_says_that_it_is_not",
+        f"{_E2E}::test_S8_A1_A4_A11_a_real_engine_stops_for_whoever_leaves",
+        "runtime/test_dispatch.py::test_S8_a_slot_is_free_when_the_engine_says_so_twice",
+    ),
     "B1": (f"{_HERE}::test_B1_a_model_whose_start_failed_is_started_again_later",),
     "B2": (
         f"{_HERE}::test_B2_a_model_that_was_killed_while_idle_is_loaded_again",
@@ -217,6 +252,52 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "H16": (f"{_HTTP}::test_H16_a_prompt_that_is_too_long_is_the_engines_own_answer",),
     "H18": (f"{_HTTP}::test_H18_telling_what_there_is_starts_nothing_and_shows_one_that_is_loaded",),
+    "I1": (
+        f"{_FRONT_STREAMS}::test_I1_comments_are_read_over_by_parsers_and_are_not_there_for_who_cannot",
+        f"{_FRONT_STREAMS}::test_H3_I1_comments_can_be_switched_off",
+        f"{_FRONT_STREAMS}::test_H3_I1_a_request_has_comments_that_it_asks_for_in_its_interval",
+        f"{_FRONT_STREAMS}::test_H3_I1_an_answer_that_is_not_streamed_has_no_comments",
+        f"{_SSE}::test_H3_no_comment_while_events_flow",
+    ),
+    "I3": (f"{_STREAMS}::test_I3_an_engines_own_framing_of_events_passes_as_it_is", _PASSES),
+    "I4": (
+        f"{_STREAMS}::test_I4_a_stream_that_breaks_off_says_so",
+        f"{_SSE}::test_H3_an_engine_that_dies_in_mid_stream_is_an_error_frame",
+    ),
+    "I6": (f"{_FRONT_STREAMS}::test_I6_usage_is_asked_for_by_the_client_alone",),
+    "I8": (
+        f"{_FRONT_STREAMS}::test_I8_no_word_of_ours_is_in_an_answer",
+        f"{_FRONT_STREAMS}::test_H1_I8_what_can_be_known_is_said_before_a_streams_head",
+        f"{_SSE}::test_H3_a_refusal_within_the_hold_is_a_real_status",
+    ),
+    "I9": (f"{_STREAMS}::test_I9_letters_that_arrive_byte_after_byte_are_the_same_at_the_end",),
+    "I11": (f"{_FRONT_STREAMS}::test_I11_calls_of_tools_pass_in_their_order",),
+    "I12": (f"{_STREAMS}::test_I12_a_streams_head_keeps_proxies_from_holding_it_back", _PASSES),
+    "I13": (
+        f"{_FRONT_STREAMS}::test_I13_a_stream_of_hours_is_cut_off_by_no_limit",
+        f"{_FRONT_STREAMS}::test_I13_a_load_of_75_seconds_is_waited_for",
+        f"{_FRONT_STREAMS}::test_I13_the_decision_log_is_followed_for_as_long_as_one_likes",
+        f"{_FRONT_STREAMS}::test_H3_I1_an_answer_that_is_not_streamed_has_no_comments",
+    ),
+    "K1": (*_LEFT, "api/test_connection.py::test_http2_from_the_first_byte_is_refused"),
+    "K3": (
+        f"{_LEAVING}::test_K3_K8_five_hundred_that_are_cancelled_cost_no_descriptor_and_no_word",
+        "engine/test_upstream.py::test_K3_hundreds_of_cancelled_requests_leave_nothing_open",
+    ),
+    "K4": (
+        f"{_STREAMS}::test_K4_an_engine_that_closes_connections_costs_nobody_an_answer",
+        f"{_STREAMS}::test_K4_a_connection_that_is_closed_unanswered_is_not_a_502",
+    ),
+    "K6": (
+        f"{_STREAMS}::test_K6_a_gateway_that_is_told_to_end_ends_streams_in_their_order",
+        f"{_SERVICE}::test_P8_K6_a_second_signal_waits_for_nobody_and_leaves_nothing",
+        "api/test_shutdown.py::test_P8_a_stream_that_outlives_the_drain_is_told",
+        "runtime/test_verbs.py::test_P8_it_ends_with_the_code_that_was_asked_for",
+    ),
+    "K8": (
+        f"{_LEAVING}::test_K3_K8_five_hundred_that_are_cancelled_cost_no_descriptor_and_no_word",
+        f"{_FRONT_STREAMS}::test_K8_a_bug_of_ours_is_said_once_with_its_stack",
+    ),
     "M1": (
         "cli/test_install_service.py::test_M1_both_services_are_written_enabled_and_started",
         "cli/test_install_service.py::test_M1_without_lingering_the_exact_command_is_said_and_the_code_is_1",

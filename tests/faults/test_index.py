@@ -7,11 +7,14 @@ from tests.faults.index import INDEX, NOT_SHOWN
 
 TESTS = Path(__file__).parent.parent
 NUMBERS = {
+    *(f"A{number}" for number in (1, 2, 3, 4, 6, 7, 9, 11)),
     *(f"B{number}" for number in (1, 2, 4, 5, 7, 8, 10, 11, 13, 15, 16, 17, 19, 20, 21, 24, 25, 27, 29, 30)),
     *(f"C{number}" for number in (1, 2, 4, 6, 7, 9, 11, 13, 15, 16, 18, 19, 20)),
     *(f"D{number}" for number in (1, 2, 4, 6, 7, 8, 10, 13, 14)),
     *(f"G{number}" for number in (1, 3, 4, 5, 6, 8, 9)),
     *(f"H{number}" for number in (1, 2, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18)),
+    *(f"I{number}" for number in (1, 3, 4, 6, 8, 9, 11, 12, 13)),
+    *(f"K{number}" for number in (1, 3, 4, 6, 8)),
     *(f"M{number}" for number in (1, 3, 5, 7, 9, 10, 11)),
 }
 LETTERS = "".join(sorted({number[0] for number in NUMBERS}))

@@ -57,7 +57,7 @@ def test_M11_a_process_that_grows_with_every_request_is_started_anew_in_a_quiet_
     assert bench.chat("m11").status == 200
 
 
-def test_P8_a_second_signal_waits_for_nobody_and_leaves_nothing(start: Start) -> None:
+def test_P8_K6_a_second_signal_waits_for_nobody_and_leaves_nothing(start: Start) -> None:
     """One answer would go on for minutes, one model loads, one chat waits: the first signal drains, the second ends it,
     with all of its engines."""
     bench = start({"streams": Served(), "loads": Served()})

@@ -132,6 +132,27 @@ def test_A7_a_load_far_on_is_finished_for_nobody_and_then_goes_for_whoever_needs
     assert world.stops("a") == [world.now]
 
 
+def test_S6c_who_is_less_patient_than_half_a_load_is_served_when_it_comes_again() -> None:
+    """The first load is given up when it leaves, the second is finished without it; five minutes later one may be
+    given up again."""
+    world = World((model("a", option(12)), model("b", option(12))))
+    for _ in range(2):
+        waiter = world.submit("a")
+        world.advance(2.0)
+        world.leave(waiter)
+        world.advance(3.0)
+    assert world.state("a") == "starting"
+    world.advance(6.0)
+    assert world.state("a") == "ready"
+    assert (len(world.loads("a")), len(world.stops("a"))) == (2, 1)
+    world.warm("b")
+    world.advance(300.0)
+    waiter = world.submit("a")
+    world.advance(2.0)
+    world.leave(waiter)
+    assert world.stops("a")[2:] == [world.now]
+
+
 def test_A9_a_chats_plan_that_is_not_complete_drains_nobody() -> None:
     """One victim may go, the other is pinned, and together they would do: the one goes on serving, nothing is held."""
     world = World((model("pin", option(10), pinned=True), model("b", option(4, 1)), model("m", option(14))))

@@ -67,6 +67,7 @@ class Switches:
     devices: list[str] = field(default_factory=list)  # what it lists: "CUDA0: NVIDIA Small (16384 MiB, 16000 MiB free)"
     hang_at: str = ""  # a path that is taken and never answered
     hang_at_request: int = 0  # the how manieth request for an answer, from 1 on, is
+    close_at_request: int = 0  # the how manieth is closed without a word
     close_at: str = ""  # a path at which the connection is closed without a word
     break_after_bytes: int = -1  # so many bytes of a request's answer are sent, and the connection is closed
     garbage_at: str = ""  # a path that is answered with what is not HTTP
@@ -88,6 +89,10 @@ class Switches:
     too_long_status: int = 500
     pauses: list[float] = field(default_factory=list)  # seconds before the answers to the first requests
     bodies: bool = False  # the bodies of requests are recorded, too
+    token_bytes: int = 0  # each is at least so long
+    token_limit: int = 0  # it ends behind so many, whatever was asked, in this way:
+    ending: str = "close"  # "exit", "close" without the end of the framing, or "garbage" in the framing
+    deaf: bool = False  # it generates to the end also for somebody who has left
     status: int = 200  # of an answer to a request
     probe_status: int = 200
     no_unix_socket: bool = False  # it can listen at a port only
@@ -233,6 +238,9 @@ class FakeServer:
                 self.hang(connection, path)
                 return
             time.sleep(sum(switches.pauses[self.requests - 1 : self.requests]))
+            if self.requests == switches.close_at_request:
+                connection.shutdown(socket.SHUT_RDWR)
+                return
             with self.lock:
                 self.running += 1
             self.answer_request(connection, path, body)
@@ -244,9 +252,16 @@ class FakeServer:
         connection.recv(1)
         self.left(path)
 
-    def left(self, where: str) -> None:
-        """Somebody did not wait for the end."""
-        self.record({"left": where})
+    def break_off(self, connection: socket.socket) -> None:
+        """End in mid-answer, as the switches say."""
+        if self.switches.ending == "exit":
+            self.exit()
+        if self.switches.ending == "garbage":
+            connection.sendall(b"five\r\nwords\r\n")
+
+    def left(self, where: str, words: int = 0) -> None:
+        """Somebody did not wait for the end; so many words were written."""
+        self.record({"left": where, "words": words})
         if self.switches.exit_when_left:
             self.exit()
 
@@ -291,16 +306,19 @@ class FakeServer:
 
     def generate(self, connection: socket.socket, asked: dict[str, Any]) -> None:
         """Word after word; noticed at once when nobody listens any more."""
-        count, rate = int(asked.get("max_tokens") or self.switches.tokens), self.switches.tokens_per_second
-        stream = bool(asked.get("stream"))
+        switches, stream = self.switches, bool(asked.get("stream"))
+        count, rate = int(asked.get("max_tokens") or switches.tokens), switches.tokens_per_second
         if stream:
             self.send(connection, head_of_stream(200))
         for number in range(count):
-            if select.select([connection], [], [], 1 / rate if rate else 0.0)[0]:
-                self.left("in mid-answer")
+            if select.select([] if switches.deaf else [connection], [], [], 1 / rate if rate else 0.0)[0]:
+                self.left("in mid-answer", number)
+                return
+            if switches.token_limit and number == switches.token_limit:
+                self.break_off(connection)
                 return
             if stream:
-                self.send(connection, chunk(token(f"word{number} ")))
+                self.send(connection, chunk(token(f"word{number} ".ljust(switches.token_bytes, "."))))
         if stream:
             self.send(connection, chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         else:
