@@ -44,13 +44,15 @@ class _Part(Enum):
 
 
 class ResponseReader:
-    """One response. Feed it what arrives; `head` appears when complete, payload is what `feed` returns.
+    """One response. Feed it what arrives; `head` appears when complete, payload is what `feed` returns. `broken` is
+    what is wrong behind the payload that was returned last; nothing more is read then.
 
     `method` matters because an answer to HEAD has no body, whatever its headers say.
     """
 
     def __init__(self, method: str = "GET") -> None:
         self.head: Head | None = None
+        self.broken: NotHttp | None = None
         self._bodyless = method.upper() == "HEAD"
         self._part = _Part.HEAD
         self._rest = b""  # an incomplete head, chunk line or trailer
@@ -63,7 +65,8 @@ class ResponseReader:
         return self._part is _Part.DONE
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes as they arrived and return the payload in them, b"" when there is none. Raises NotHttp."""
+        """Take bytes as they arrived and return the payload in them, b"" when there is none. Raises NotHttp, unless
+        there is payload before what is wrong."""
         if len(data) < self._left:  # the common case in a large answer: payload and nothing else
             self._left -= len(data)
             return data
@@ -71,7 +74,13 @@ class ResponseReader:
         payload: list[bytes] = []
         position = 0
         while position < len(buffer) and self._part is not _Part.DONE:
-            taken = self._step(buffer, position, payload)
+            try:
+                taken = self._step(buffer, position, payload)
+            except NotHttp as error:
+                if not payload:
+                    raise
+                self.broken = error
+                break
             if taken == 0:
                 self._rest = buffer[position:]
                 break

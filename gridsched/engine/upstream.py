@@ -282,6 +282,8 @@ async def _listens_no_more(address: Address) -> bool:
 
 async def _read(connection: socket.socket, address: Address, reader: ResponseReader) -> bytes:
     """Wait for bytes and return the payload in them, which may be none. Raises UpstreamFailure."""
+    if reader.broken is not None:
+        raise _not_http(reader.broken)
     while True:
         try:
             data = connection.recv(READ_BYTES)
@@ -299,7 +301,11 @@ async def _read(connection: socket.socket, address: Address, reader: ResponseRea
     try:
         return reader.feed(data)
     except NotHttp as error:
-        raise UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"the engine did not speak HTTP: {error}") from error
+        raise _not_http(error) from error
+
+
+def _not_http(error: NotHttp) -> UpstreamFailure:
+    return UpstreamFailure(UpstreamFailureKind.PROTOCOL, f"the engine did not speak HTTP: {error}")
 
 
 def _count_busy(status: int, body: bytes) -> int:

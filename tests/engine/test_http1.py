@@ -130,7 +130,6 @@ def test_bytes_behind_the_answer_are_ignored() -> None:
         head(b"Transfer-Encoding: chunked") + b"\r\n",
         head(b"Transfer-Encoding: chunked") + b"-1\r\n",
         head(b"Transfer-Encoding: chunked") + b"11111111111111111\r\n",
-        head(b"Transfer-Encoding: chunked") + b"1\r\nab\r\n",
         head(b"Transfer-Encoding: chunked") + b"1" * (MAX_CHUNK_LINE_BYTES + 1),
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * MAX_HEAD_BYTES,
     ],
@@ -139,6 +138,15 @@ def test_what_is_not_http_is_refused(answer: bytes) -> None:
     """With a sentence, and without waiting for more."""
     with pytest.raises(NotHttp, match=r"\w+ \w+"):
         ResponseReader().feed(answer)
+
+
+@pytest.mark.parametrize("wrong", [b"1\r\nbc\r\n", b"five\r\n"])
+def test_I4_what_came_before_what_is_wrong_is_handed_on(wrong: bytes) -> None:
+    """Also where both are read at once; and then it is said what is wrong."""
+    reader = ResponseReader()
+    assert reader.feed(head(b"Transfer-Encoding: chunked") + b"1\r\na\r\n" + wrong) == b"ab"[: 1 + wrong.count(b"b")]
+    assert reader.broken is not None
+    assert not reader.end()
 
 
 @pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200", head(b"Content-Length: 5") + b"ab"])

@@ -100,8 +100,8 @@ async def test_S8_a_slot_is_free_when_the_engine_says_so_twice(autojump_clock: t
 async def test_S8_the_second_answer_is_not_waited_for_where_nobody_else_runs(
     running: int, soon: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """After seconds of asking the questions are far apart. A chat may wait for the slot (S11), so the answer
-    that it is free is asked for again at once, unless a step runs there that may not show yet."""
+    """After seconds of asking the questions are far apart. A chat may wait for the slot (S11), so the answer that it is
+    free is asked for again at once, unless a step runs there that may not show yet."""
     assert autojump_clock.autojump_threshold == 0
     hall = Hall(Slots(*[1 + running] * 12, running))
     async with hall.open():
