@@ -216,15 +216,20 @@ def assemble(model: str, parts: Iterable[Vectors]) -> bytes:
 
 
 def refused(status: int, content: bytes, chunk: range, *, alone: bool) -> Problem:
-    """An engine's refusal of one step: its own bytes if the step was all there was, else naming the inputs."""
-    if TOO_LARGE_WORDS in content:
+    """An engine's refusal of one step: its own bytes if the step was all there was, else naming the inputs. Of an input
+    that is too long it says that the fault is its own; then the words are ours, and the fault the client's."""
+    if TOO_LARGE_WORDS in content and status >= SERVER_ERROR:
         status = BAD_REQUEST
-    code = "invalid_request" if status < SERVER_ERROR else "upstream_error"
-    if alone:
-        return Problem(code, _message(content), "input", passed_status=status, passed_body=content)
+    elif alone:
+        return Problem(_code(status), _message(content), "input", passed_status=status, passed_body=content)
     first, last = chunk.start, chunk.stop - 1
-    message = f"inputs {first} to {last}: {_message(content)}"
-    return Problem(code, message, "input", detail={"inputs": [first, last]}, passed_status=status)
+    where = f"inputs {first} to {last}" if first < last else f"input {first}"
+    detail = {"inputs": [first, last]}
+    return Problem(_code(status), f"{where}: {_message(content)}", "input", detail=detail, passed_status=status)
+
+
+def _code(status: int) -> str:
+    return "invalid_request" if status < SERVER_ERROR else "upstream_error"
 
 
 def _message(content: bytes) -> str:

@@ -59,7 +59,7 @@ def place_of(text: str, named: frozenset[str]) -> Place:
         raise Refused("it names no host")
     if url.userinfo:
         raise Refused("a URL with a name or a password in it is not fetched")
-    port = url.port or PORTS[url.scheme]
+    port = PORTS[url.scheme] if url.port is None else url.port
     if f"[{host}]:{port}" in named or f"{host}:{port}" in named:
         return Place(url, host, port, named=True)
     if port not in PORTS.values():

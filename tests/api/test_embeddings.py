@@ -258,13 +258,20 @@ async def test_an_engines_refusal_of_one_step_names_its_inputs(autojump_clock: M
 
 
 def test_H2_an_engines_refusal_of_the_only_step_is_its_own() -> None:
-    """Body byte for byte; what it says is the client's fault has a client's status."""
-    alone = refused(400, b'{"error" : 1}', range(1), alone=True)
-    assert (alone.status, alone.body()) == (400, b'{"error" : 1}')
-    assert (refused(500, TOO_LONG, range(1), alone=True).status, refused(503, b"x", range(2), alone=False).status) == (
-        400,
-        503,
-    )
+    """Status and body, byte for byte; of one step among others the status."""
+    for status in (400, 500, 503):
+        alone = refused(status, b'{"error" : 1}', range(1), alone=True)
+        assert (alone.status, alone.body()) == (status, b'{"error" : 1}')
+    assert refused(503, b"x", range(2), alone=False).status == 503
+
+
+@pytest.mark.parametrize(("chunk", "words"), [(range(1), "input 0"), (range(2), "inputs 0 to 1")])
+def test_H1_an_input_that_is_too_long_is_the_clients_fault(chunk: range, words: str) -> None:
+    """In status and body alike, also where its step was all there was."""
+    problem = refused(500, TOO_LONG, chunk, alone=True)
+    error = json.loads(problem.body())["error"]
+    assert (problem.status, error["code"], error["type"]) == (400, "invalid_request", "invalid_request_error")
+    assert error["message"] == f"{words}: input (600 tokens) is too large to process"
 
 
 async def test_steps_whose_vectors_differ_in_length_make_no_answer(autojump_clock: MockClock) -> None:

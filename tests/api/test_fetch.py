@@ -52,6 +52,7 @@ def test_addresses_that_are_not_public_are_not_asked(address: str) -> None:
         ("http://user@example.com/", "a name or a password"),
         ("http://user:word@example.com/", "a name or a password"),
         ("http://example.com:22/", "ports"),
+        ("http://example.com:0/", "ports"),
         ("https://example.com:8443/", "ports"),
         ("gopher://example.com/", "http and https"),
         ("http://", "no host"),

@@ -2,19 +2,24 @@
 
 import base64
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 from trio.testing import MockClock
 
 from gridsched.api.decode import InferenceRequest, decode
-from gridsched.api.images import MOST_IMAGES, Images, links_of, rebuilt
+from gridsched.api.fetch import Image
+from gridsched.api.images import MOST_IMAGES, Images, changed, links_of, rebuilt
 from gridsched.api.members import BadBody
 from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
 from gridsched.api.settings import FrontSettings
+from gridsched.api.splice import splice
 from gridsched.ports import VirtualEntry
 from sim import build
 from tests.support.front import House, serving
@@ -144,6 +149,89 @@ def test_H1_more_different_images_than_a_request_may_name_are_refused() -> None:
     assert len(links_of(read(chat(*parts, *parts)))) == 2 * MOST_IMAGES
     with pytest.raises(RequestError, match="more than 16 images"):
         links_of(read(chat(*parts, part(URL))))
+
+
+URLS = [
+    "http://a/x",
+    "https://b/y",
+    "HTTP://c/",
+    "httpAAAA",
+    "file:///etc/passwd",
+    "file://a",
+    "/p",
+    "data:image/png,AA",
+    "AA==",
+]
+TYPES = ["text", "image_url", "input_image", "input_audio", "input_video", "image", "tool_result", "url", "base64"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """An object as it stands in a body: its keys may come twice."""
+
+    pairs: tuple[tuple[str, object], ...]
+
+
+def pairs(keys: Sequence[str], values: SearchStrategy[object]) -> SearchStrategy[Pairs]:
+    """Objects of some keys."""
+    return st.lists(st.tuples(st.sampled_from(keys), values), max_size=4).map(lambda made: Pairs(tuple(made)))
+
+
+def written(value: object, *, escaped: bool) -> str:
+    """As JSON; with letters escaped no word is found by its looks."""
+    if isinstance(value, Pairs):
+        inner = (f"{written(key, escaped=escaped)}:{written(one, escaped=escaped)}" for key, one in value.pairs)
+        return "{" + ", ".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(written(one, escaped=escaped) for one in value) + "]"
+    text = json.dumps(value)
+    return text.replace("i", "\\u0069").replace("h", "\\u0068") if escaped else text
+
+
+def opened(value: object) -> list[str]:
+    """What an engine would fetch or open by itself, in any protocol, of a body that it has read: the words after which
+    it looks are those of its own source."""
+    if isinstance(value, list):
+        return [url for one in value for url in opened(one)]
+    if not isinstance(value, dict):
+        return []
+    named: list[object] = []
+    kind, source = value.get("type"), value.get("source")
+    if kind in ("image_url", "input_audio", "input_video") and isinstance(inner := value.get(str(kind)), dict):
+        named += [inner.get("url"), inner.get("data") if kind != "image_url" else None]
+    if kind == "input_image":
+        named.append(value.get("image_url"))
+    if kind == "image" and isinstance(source, dict) and source.get("type") == "url":
+        named.append(source.get("url"))
+    lists = ("content", "output") if kind in (None, "tool_result") else ()  # of a turn, and of a tool's result in one
+    within = [url for key in lists for url in opened(value.get(key))]
+    return within + [url for url in named if isinstance(url, str) and url.startswith(("http", "file://"))]
+
+
+_words = st.sampled_from([*URLS, *TYPES])
+_inner = pairs(["url", "data", "type"], _words)
+_parts = pairs(["type", "image_url", "source", "input_audio", "input_video"], _words | _inner)
+_results = pairs(["type", "content"], _words | st.lists(_parts, max_size=2))
+_turns = pairs(["role", "content", "output"], _words | st.lists(_parts | _results | _words | st.none(), max_size=3))
+_turn_lists = st.lists(_turns | _words | st.none(), max_size=3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(messages=_turn_lists, items=_turn_lists, escaped=st.booleans())
+def test_no_body_that_is_taken_leaves_an_engine_anything_to_open(
+    messages: list[object], items: list[object], escaped: bool
+) -> None:
+    """Whatever its shape, keys that come twice included: it is refused, or nothing is left beside data."""
+    body = written(Pairs((("messages", messages), ("input", items))), escaped=escaped)
+    request = read(body)
+    try:
+        links = links_of(request)
+        edits = changed(request, links, dict.fromkeys((link.url for link in links), Image("image/png", PNG)))
+    except RequestError as error:
+        assert error.problem.status == 400  # noqa: PT017 - either way is right
+        return
+    sent = json.loads(splice(request.body, request.members, replaced=edits, removed=()))
+    assert opened(sent["messages"]) + opened(sent["input"]) == []
 
 
 def test_H2_only_the_values_that_are_replaced_change() -> None:
