@@ -74,4 +74,4 @@ def _refusal(catalog: Names, message: str, *needs: Capability | None) -> Request
     names = [str(model.name) for model in _able(catalog, *needs)]
     more = ", …" if len(names) > MOST_NAMED else ""
     able = f"{', '.join(names[:MOST_NAMED])}{more} can" if names else "no model here can"
-    return invalid(f"{message}. {able}", "model", "model_not_supported", {"able": names[:MOST_NAMED]})
+    return invalid(f"{message}; {able}", "model", "model_not_supported", {"able": names[:MOST_NAMED]})

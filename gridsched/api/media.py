@@ -17,7 +17,10 @@ _RESPONSES: Final[Mapping[bytes, Medium]] = {
     b'"input_audio"': Medium.AUDIO,
     b'"input_file"': Medium.IMAGE,  # the pages of a file are looked at, if anything is done with them
 }
-_MESSAGES: Final[Mapping[bytes, Medium]] = {b'"image"': Medium.IMAGE}
+_MESSAGES: Final[Mapping[bytes, Medium]] = {
+    b'"image"': Medium.IMAGE,
+    b'"document"': Medium.IMAGE,  # as `input_file`; without this the engine answers as if it had not been sent
+}
 _PARTS: Final[Mapping[JobKind, tuple[str, Mapping[bytes, Medium]]]] = {
     JobKind.CHAT: ("messages", _CHAT),
     JobKind.TEMPLATE: ("messages", _CHAT),

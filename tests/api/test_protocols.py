@@ -216,6 +216,7 @@ async def test_G9_what_a_model_cannot_do_is_refused_before_a_load_naming_who_can
 IMAGE = {"type": "image_url", "image_url": {"url": PICTURE}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
 BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+PAGES = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "see"}, BLOCK]}
 USER = {"role": "user"}
 BRINGS = [
@@ -224,6 +225,7 @@ BRINGS = [
     ("/apply-template", {"messages": [USER | {"content": [IMAGE]}]}, "sim-chat-4b"),
     ("/v1/messages", {"messages": [USER | {"content": [BLOCK]}], "max_tokens": 1}, "sim-chat-4b"),
     ("/v1/messages", {"messages": [USER | {"content": [RESULT]}], "max_tokens": 1}, "sim-chat-4b"),
+    ("/v1/messages", {"messages": [USER | {"content": [PAGES]}], "max_tokens": 1}, "sim-chat-4b"),
     ("/v1/messages/count_tokens", {"messages": [USER | {"content": [BLOCK]}]}, "sim-chat-4b"),
     ("/v1/responses", {"input": [USER | {"content": [{"type": "input_image", "image_url": PICTURE}]}]}, "sim-chat-4b"),
     ("/v1/responses", {"input": [USER | {"content": [{"type": "input_file", "file_data": "x"}]}]}, "sim-chat-4b"),
