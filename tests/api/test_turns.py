@@ -16,7 +16,7 @@ from tests.support.front import House, serving
 
 MODEL, SLOTS = "sim-chat-4b", 4
 BACKLOG = 50
-ASKED = 25
+ASKED = 20
 """Requests of the key that is measured, one after the other."""
 
 
@@ -31,7 +31,7 @@ class Crowd:
     async def ask(self) -> None:
         """One chat of some length."""
         messages = [{"role": "user", "content": "hi"}]
-        body = {"model": MODEL, "messages": messages, "max_tokens": self.draws.randint(20, 60)}
+        body = {"model": MODEL, "messages": messages, "max_tokens": self.draws.randint(8, 24)}
         answer = await self.house.ask("POST", "/v1/chat/completions", body, {"x-api-key": self.name})
         assert answer.status == 200
 
