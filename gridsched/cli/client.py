@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import httpx
 
 from gridsched.library.names import printable
 from gridsched.settings.admin_token import read_admin_token
-from gridsched.settings.paths import DataDirError, data_dir_path, owner_of
+from gridsched.settings.paths import DataDirError, Holder, data_dir_path, owner_of
 
 DEFAULT_URL = "http://127.0.0.1:1234"
 
@@ -53,21 +54,35 @@ def _url(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no address such as {DEFAULT_URL}")
 
 
-def usual_server(data_dir: Path | None = None) -> tuple[str, str | None]:
-    """Where the server of the data directory listens, and the admin token that it knows us by, which goes nowhere else
-    (H6); else where one listens that was told nothing, and none."""
+def usual_server(data_dir: Path | None = None, named: str | None = None) -> tuple[str, str | None]:
+    """Where the server of the data directory listens, unless another was named, and the admin token that it knows us
+    by, which goes nowhere else (H6); else the one that was named, or where one listens that was told nothing, and
+    none."""
     with suppress(DataDirError):
         path = data_dir_path(data_dir, os.environ)
-        if (owner := owner_of(path)) is not None and owner.port:
+        if (owner := owner_of(path)) is not None and owner.port and (named is None or is_at(owner, named)):
             return owner.url, read_admin_token(path)
-    return DEFAULT_URL, None
+    return named or DEFAULT_URL, None
+
+
+def is_at(owner: Holder, server: str) -> bool:
+    """Whether an address is that of the server of a data directory, which has told another name of it."""
+    url = httpx.URL(server)
+    return url.port == owner.port and (_is_loopback(url.host) or url.host == owner.host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def connect(args: argparse.Namespace) -> httpx.Client:
     """A client for the server that the arguments name, else the usual one, which is put down in them. Never through a
     proxy of the environment."""
-    if not args.server:
-        args.server, token = usual_server(getattr(args, "data_dir", None))
+    if not args.server or not args.api_key:
+        args.server, token = usual_server(getattr(args, "data_dir", None), args.server)
         args.api_key = args.api_key or token
     headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
     return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))

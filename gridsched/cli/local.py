@@ -7,13 +7,12 @@ port of another address of this machine somebody else may listen.
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch, is_at
 from gridsched.cli.options import a_path, say
 from gridsched.settings.admin_token import FILE, read_admin_token
 from gridsched.settings.paths import DataDirError, Holder, data_dir_path, owner_of
@@ -63,13 +62,12 @@ def _find(args: argparse.Namespace) -> None:
 
 
 def _address_and_token(data_dir: Path, owner: Holder | None, server: str) -> tuple[str, str]:
-    url = httpx.URL(server)
     if owner is None:
         raise NotHere(
             f"no server runs on the data directory {data_dir}, so there is no admin token for the one at {server}; name"
             " its data directory (--data-dir) or its token (--api-key)"
         )
-    if url.port != owner.port or not (_is_loopback(url.host) or url.host == owner.host):
+    if not is_at(owner, server):
         raise NotHere(
             f"the server at {server} is not that of the data directory {data_dir}, so the admin token there is not for"
             " it; name its data directory (--data-dir) or its token (--api-key)"
@@ -78,10 +76,3 @@ def _address_and_token(data_dir: Path, owner: Holder | None, server: str) -> tup
     if token is None:
         raise NotHere(f"there is no {data_dir / FILE} that this user, and nobody else, can read")
     return owner.url, token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

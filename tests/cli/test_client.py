@@ -71,9 +71,13 @@ def test_where_no_server_is_named_it_is_that_of_the_data_directory(
             assert client.headers["authorization"] == f"Bearer {token}", "keys do not lock us out"
         with connect(arguments("--api-key", "mine")) as client:
             assert client.headers["authorization"] == "Bearer mine"
-        with connect(arguments("--server", "http://h")) as client:
-            assert client.base_url == "http://h"
-            assert "authorization" not in client.headers, "the token is for its own server alone"
+        with connect(arguments("--server", "http://localhost:4321")) as client:
+            assert client.base_url == "http://127.0.0.1:4321", "the token goes where the directory's owner listens"
+            assert client.headers["authorization"] == f"Bearer {token}"
+        for other in ("http://h", "http://h:4321", "http://127.0.0.1:4322"):
+            with connect(arguments("--server", other)) as client:
+                assert client.base_url == other
+                assert "authorization" not in client.headers, "and nowhere else"
     with connect(arguments()) as client:
         assert client.base_url == "http://127.0.0.1:1234"
 
