@@ -15,8 +15,8 @@ from openai import OpenAI
 
 from gridsched.api.routes import ROUTES
 from tests.support.gateway import Gateway, start
-from tests.support.tiny_ear import make_tiny_ear, tone
 from tests.support.tiny_model import make_tiny_chat
+from tests.support.tiny_projectors import make_tiny_ear, make_tiny_eye, picture, tone
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def protocols(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("protocols")
     tiny = make_tiny_chat(folder / "tiny.gguf", fills_in=True)
     (folder / "beside").mkdir()  # in the same folder it would be found for each of them
-    ear = make_tiny_ear(folder / "beside" / "mmproj.gguf")
+    ear, eye = make_tiny_ear(folder / "beside" / "ear.gguf"), make_tiny_eye(folder / "beside" / "eye.gguf")
     config = folder / "gridsched.yaml"
     one = 'ctx_size: 2048, parallel: 1, flags: ["--threads", "1"]'
     config.write_text(
@@ -40,6 +40,7 @@ def protocols(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
         models:
           org/tiny:f32: {{path: "{tiny}", {one}}}
           hears: {{path: "{tiny}", mmproj: "{ear}", {one}}}
+          sees: {{path: "{tiny}", mmproj: "{eye}", {one}}}
           minilm: {{path: "{models[1]}", parallel: 1, flags: ["--threads", "1"]}}
           ranks: {{path: "{models[1]}", parallel: 1, flags: ["--threads", "1", "--reranking"]}}
           gone: {{path: "{folder / "gone.gguf"}"}}
@@ -114,6 +115,27 @@ def test_a_transcription_is_made_by_a_model_that_hears(protocols: Gateway) -> No
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_supported")
 
 
+def test_R10_a_picture_is_seen_in_every_protocol_that_has_them(protocols: Gateway) -> None:
+    """By a model that sees, which counts it among its tokens; another refuses it before it is asked."""
+    data = b64encode(picture(32)).decode()
+    url = f"data:image/png;base64,{data}"
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    user = {"role": "user"}
+    bodies = {
+        "/v1/chat/completions": {"messages": [user | {"content": [{"type": "image_url", "image_url": {"url": url}}]}]},
+        "/v1/responses": {"input": [user | {"content": [{"type": "input_image", "image_url": url}]}]},
+        "/v1/messages": {"messages": [user | {"content": [{"type": "image", "source": source}]}]},
+        "/v1/messages/count_tokens": {"messages": [user | {"content": [{"type": "image", "source": source}]}]},
+    }
+    for path, body in bodies.items():
+        told = post(protocols, path, body | {"model": "sees", "max_tokens": 2, "max_output_tokens": 2})
+        assert "error" not in told, path
+        refused = protocols.post(path, body | {"model": "hears"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_supported")
+        assert refused.json()["error"]["gridsched"]["able"] == ["sees"]
+    assert protocols.get("/api/v0/models/sees").json()["type"] == "vlm"
+
+
 STREAMED = {
     "/v1/chat/completions": {"messages": SAID, "max_tokens": 4},
     "/v1/completions": {"prompt": "a", "max_tokens": 4},
@@ -180,7 +202,7 @@ def test_the_official_sdks_read_a_refusal(protocols: Gateway) -> None:
         assert raised.value.status_code == 400
         assert "does not serve messages" in str(raised.value)
         page = anthropic.models.list()
-        assert [one.id for one in page] == ["org/tiny:f32", "hears", "minilm", "ranks", "gone"]
+        assert [one.id for one in page] == ["org/tiny:f32", "hears", "sees", "minilm", "ranks", "gone"]
         assert page.data[0].display_name == "org/tiny:f32"
         assert anthropic.models.retrieve("org/tiny:f32").created_at.year > 2000
 
@@ -190,7 +212,7 @@ def test_H12_the_openai_sdk_lists_and_finds_models(protocols: Gateway) -> None:
     with OpenAI(base_url=f"{protocols.url}/v1", api_key="unused", max_retries=0) as client:
         listed = [client.models.list().data for _ in range(2)]
         assert [[one.id for one in page] for page in listed] == [
-            ["org/tiny:f32", "hears", "minilm", "ranks", "gone"]
+            ["org/tiny:f32", "hears", "sees", "minilm", "ranks", "gone"]
         ] * 2
         assert client.models.retrieve("org/tiny:f32").object == "model"
         assert client.models.retrieve("gone").to_dict()["gridsched"]["state"] == "unavailable"  # type: ignore[index]  # JSON
