@@ -5,8 +5,10 @@ block of the seat, also by cancellation when the client has gone, closes the job
 runs, and never look into a body beyond what door 1 has read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import trio
 
@@ -29,6 +31,8 @@ from gridsched.api.virtual import shaped
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 from gridsched.threads import in_thread
+
+Done = TypeVar("Done")
 
 DEFAULT_MODEL = "default"
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
@@ -82,7 +86,7 @@ class Inference:
             plan = embeddings.plan(request, asked.model.name, self._house.settings.embedding_chunk)
         edits = await self._images.put_in(request, links)  # members that go up with another value than they came with
         if asked.virtual is not None:
-            edits = shaped(asked.virtual.entry, request, edits)
+            edits = await _beside(exchange.body, partial(shaped, asked.virtual.entry, request, edits))
         job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
             seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
@@ -161,15 +165,19 @@ _Read = tuple[InferenceRequest, tuple[Link, ...], frozenset[Medium]]
 
 
 async def _read(route: Route, exchange: Exchange) -> _Read:
-    """Door 1, the images by URL, and what comes beside text. A large body is read beside the loop: nobody else's
-    request waits for that. Raises RequestError."""
+    """Door 1, the images by URL, and what comes beside text. Raises RequestError."""
 
     def read() -> _Read:
         request = decode(route, exchange.headers, exchange.body)
         links = links_of(request)
         return request, links, media_of(request) | ({Medium.IMAGE} if links else NO_MEDIA)
 
-    return read() if len(exchange.body) < LARGE_BODY_BYTES else await in_thread(read)
+    return await _beside(exchange.body, read)
+
+
+async def _beside(body: bytes, work: Callable[[], Done]) -> Done:
+    """What is done with a large body is done beside the loop: nobody else's request waits for that."""
+    return work() if len(body) < LARGE_BODY_BYTES else await in_thread(work)
 
 
 def _plain(seat: Seat) -> Reply:
