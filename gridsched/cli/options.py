@@ -92,7 +92,7 @@ def simulated_machine(settings: Settings) -> Machine:
     notes = ["Everything is simulated: answers mean nothing, only their timing does."]
     if settings.entries() or len(world.catalog.virtuals()) < len(settings.virtual_entries()):
         notes.append(
-            "The models and families of the configuration, and names over them, are left out: the simulation has its"
+            "The models and families of the configuration are left out, and names over them: the simulation has its"
             " own."
         )
     return Machine(parts, tuple(notes))

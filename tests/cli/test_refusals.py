@@ -82,6 +82,18 @@ def test_R10_a_variant_that_turns_out_to_embed_is_told_at_its_place(words: list[
     assert f"{config}:5:30: families.f.compact: b does not chat" in text
 
 
+def test_a_base_that_is_not_there_is_told_at_its_place(words: list[str], tmp_path: Path) -> None:
+    """Known once the folders have been read: the line, and the closest there is."""
+    make_tiny_chat(tmp_path / "models" / "tiny-chat.gguf")
+    config = tmp_path / "g.yaml"
+    config.write_text("models:\n  reviewer: {base: tiny-chad}\n  other: {base: tiny-chat}\n", encoding="utf-8")
+    said = refusal(run(*words, "--config", str(config)), 2)
+    assert (
+        f"{config}:2:20: models.reviewer.base: there is no model or family tiny-chad; did you mean tiny-chat?" in said
+    )
+    assert "models.other" not in said
+
+
 def test_a_configuration_that_is_not_there_is_said(words: list[str], tmp_path: Path) -> None:
     """Exit 2."""
     assert "nope.yaml" in refusal(run(*words, "--config", str(tmp_path / "nope.yaml")), 2)
