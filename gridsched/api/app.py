@@ -32,7 +32,7 @@ from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.gate import Gate, stamped
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
-from gridsched.api.problems import Header, Problem
+from gridsched.api.problems import Header, Problem, RequestError
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
@@ -135,11 +135,13 @@ class Dispatch:
 
     async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
-        body = await incoming.read(admin.LONGEST_BODY_BYTES)
-        if isinstance(body, Problem):
-            await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, body)
-        elif body is not None:
-            await self._rest(scope, _replay(body, receive), send)
+        try:
+            body = await incoming.read(admin.LONGEST_BODY_BYTES)
+        except RequestError as error:
+            await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, error.problem)
+        else:
+            if body is not None:
+                await self._rest(scope, _replay(body, receive), send)
 
     async def _say(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem

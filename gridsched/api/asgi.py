@@ -21,7 +21,7 @@ from gridsched.api.batches import Batches, in_batches
 from gridsched.api.body import Incoming
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
-from gridsched.api.problems import Header, Problem, method_not_allowed, not_found, unknown_model
+from gridsched.api.problems import Header, Problem, RequestError, method_not_allowed, not_found, unknown_model
 from gridsched.api.routes import MIRROR, ROUTES, listed_under
 from gridsched.api.seat import House
 from gridsched.api.upload import Upload
@@ -79,9 +79,10 @@ class DataPlane:
                 await self._serve(scope, receive, send, caller, upload)
         else:
             incoming = Incoming(scope, receive, figures.upload_stall_seconds)
-            body = await incoming.read(figures.max_body_bytes)
-            if isinstance(body, Problem):
-                await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, body)
+            try:
+                body = await incoming.read(figures.max_body_bytes)
+            except RequestError as error:
+                await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, error.problem)
             else:
                 await self._serve(scope, receive, send, caller, body)
 

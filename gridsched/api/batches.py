@@ -16,6 +16,7 @@ from gridsched.api.authority import Caller
 from gridsched.api.batch_lines import ENDPOINTS
 from gridsched.api.batch_run import BatchRun, Office
 from gridsched.api.batch_runner import BatchRunner
+from gridsched.api.body import Incoming
 from gridsched.api.decode import CLASS_WORDS
 from gridsched.api.exchange import Exchange, joined, send_problem
 from gridsched.api.files import FILES, Files, Page, life_of, may_see, seen_by, send_json
@@ -31,7 +32,7 @@ from gridsched.api.problems import (
 )
 from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
-from gridsched.api.upload import Body, Upload, discard, of_disk, receive_upload
+from gridsched.api.upload import Upload, discard, of_disk, receive_upload
 from gridsched.core.job import JobClass
 from gridsched.daytime import window_of
 from gridsched.store.batches import BatchRecord, BatchStore, Status, StoreError
@@ -87,7 +88,7 @@ class Batches:
         """The file that a request brings, a refusal, or None where the client left. What was not kept is gone at the
         block's end."""
         figures = self._house.settings
-        body = Body(receive, figures.upload_stall_seconds)
+        body = Incoming(scope, receive, figures.upload_stall_seconds)
         if (refusal := self.refusal()) is not None:
             yield refusal if await body.drop() else None
             return

@@ -4,6 +4,7 @@ Owns reading the form and its limits. Never holds more of a file in memory than 
 read to its end all the same, as any body is, and leaves nothing behind.
 """
 
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,19 +13,18 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Final
 
 import trio
-from hypercorn.typing import ASGIReceiveCallable
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from gridsched.api.body import Incoming
 from gridsched.api.problems import Problem, RequestError, invalid
 from gridsched.store.batches import StoreError
 from gridsched.store.folder import FULL, Folder
 from gridsched.threads import in_thread
 
-PIECE_BYTES: Final = 1024 * 1024
-DROPPED_BYTES: Final = 1024 * 1024 * 1024
-"""How much of a form that is refused is read before its connection is cut."""
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # what is wrong with a form its client is told
 
+PIECE_BYTES: Final = 1024 * 1024
 LONGEST_FIELD_BYTES = 4096
 MOST_PARTS = 16
 LONGEST_NAME = 255
@@ -111,44 +111,7 @@ class _Form:
         self.ended = True
 
 
-class Body:
-    """A request's body, read a piece at a time. `more`: it has not ended yet."""
-
-    def __init__(self, receive: ASGIReceiveCallable, stall_seconds: float) -> None:
-        self.more = True
-        self._receive = receive
-        self._stall_seconds = stall_seconds
-
-    async def piece(self) -> bytes | None:
-        """The next bytes; None where the client has left. Raises RequestError."""
-        message = None
-        with trio.move_on_after(self._stall_seconds):
-            message = await self._receive()
-        if message is None:
-            self.more = False
-            said = f"no byte of the body has come for {self._stall_seconds:g} s"
-            raise RequestError(Problem("request_timeout", said))
-        if message["type"] != "http.request":
-            self.more = False
-            return None
-        self.more = message.get("more_body", False)
-        return message.get("body", b"")
-
-    async def drop(self) -> bool:
-        """Read the rest, which is not wanted, as far as that goes; whether the client is still there."""
-        left = DROPPED_BYTES
-        try:
-            while self.more and left > 0:
-                piece = await self.piece()
-                if piece is None:
-                    return False
-                left -= len(piece)
-        except RequestError:
-            return True
-        return True
-
-
-async def receive_upload(body: Body, content_type: bytes, folder: Folder, longest: int) -> Upload | Problem | None:
+async def receive_upload(body: Incoming, content_type: bytes, folder: Folder, longest: int) -> Upload | Problem | None:
     """The file that comes with a request, on disk; a refusal; None when the client leaves before its end."""
     file_id = f"file-{secrets.token_hex(12)}"
     upload: Upload | None = None
@@ -170,7 +133,7 @@ async def receive_upload(body: Body, content_type: bytes, folder: Folder, longes
             await discard(folder, file_id)
 
 
-async def _received(body: Body, content_type: bytes, folder: Folder, file_id: str, longest: int) -> Upload | None:
+async def _received(body: Incoming, content_type: bytes, folder: Folder, file_id: str, longest: int) -> Upload | None:
     """Raises RequestError, FormParserError, OSError."""
     form = _Form(longest)
     parser = MultipartParser(_boundary(content_type), form.callbacks())  # type: ignore[arg-type]  # its TypedDict is private
