@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.bench import Bench, Served, serve
 from tests.faults.conftest import Start
+from tests.faults.test_processes import held
 from tests.faults.visitors import chat_request, codes, visitor
 from tests.support.processes import gone, watched
 
@@ -114,14 +115,15 @@ def test_K6_a_gateway_that_is_told_to_end_ends_streams_in_their_order(start: Sta
     bench = start({"streams": Served(), "loads": Served()})
     bench.tell("streams", tokens_per_second=20)
     with (
-        bench.streamed("streams", max_tokens=25) as lines,
+        bench.streamed("streams", max_tokens=40) as lines,
         visitor(bench, "kept alive") as idle,
         ThreadPoolExecutor() as pool,
     ):
         next(lines)
         follower = pool.submit(bench.ask, "/api/events?since=0")
-        waiting = pool.submit(bench.chat, "streams")
-        bench.until(lambda: bench.status()["waiting"], "it waits")
+        with held(bench, "streams"):
+            waiting = pool.submit(bench.chat, "streams")
+            bench.until(lambda: bench.status()["waiting"], "it waits")
         with watched(bench.gateway.children()) as engines:
             bench.gateway.process.send_signal(signal.SIGTERM)
             assert (waiting.result().status, waiting.result().error["code"]) == (503, "draining")
