@@ -28,7 +28,7 @@ def main(url: str) -> dict[str, Any]:
     chat = there | {"model": "openai/smollm2", "messages": HELLO, "max_tokens": 8, "temperature": 0}
     said: dict[str, Any] = {}
     said["chat"] = litellm.completion(**chat).choices[0].message.content
-    said["stream"] = "".join(piece.choices[0].delta.content or "" for piece in litellm.completion(**chat, stream=True))
+    said["stream"] = [piece.choices[0].delta.content for piece in litellm.completion(**chat, stream=True)]
     called = litellm.completion(**chat | {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 80})
     said["tool"] = called.choices[0].message.tool_calls[0].function.name
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
+from typing import Literal
 
 import httpx2
 import pytest
@@ -33,8 +34,8 @@ TOOLS = {"model": "smollm2", "tools": [WEATHER], "max_tokens": 80, "temperature"
 class City(BaseModel):
     """What the model must fill in."""
 
-    city: str
-    large: bool
+    size: Literal["small", "large"]
+    capital: bool
 
 
 @pytest.mark.shows("openai-python", "tools")

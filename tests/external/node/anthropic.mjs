@@ -19,7 +19,7 @@ const stream = client.messages.stream({
 });
 stream.on("streamEvent", (event) => said.kinds.push(event.type));
 said.stream = (await stream.finalMessage()).content[0].text;
-const asked = { ...message, max_tokens: 80, tools: [weather], tool_choice: { type: "any" } };
+const asked = { ...message, max_tokens: 80, temperature: 0, tools: [weather], tool_choice: { type: "any" } };
 const used = await client.messages.stream(asked).finalMessage();
 said.stop = used.stop_reason;
 said.tool = used.content.at(-1);

@@ -22,9 +22,9 @@ const schema = { type: "object", properties: { large: { type: "boolean" } }, req
 const said = {};
 
 said.chat = (await client.chat.completions.create(chat)).choices[0].message.content;
-said.stream = "";
+said.stream = [];
 for await (const piece of await client.chat.completions.create({ ...chat, stream: true })) {
-  said.stream += piece.choices[0]?.delta?.content ?? "";
+  if (piece.choices[0]?.delta?.content) said.stream.push(piece.choices[0].delta.content);
 }
 const asked = { ...chat, tools: [weather], tool_choice: "required", max_tokens: 80 };
 said.tool = (await client.chat.completions.create(asked)).choices[0].message.tool_calls[0].function;
