@@ -115,6 +115,7 @@ class BatchRun:
         self._changing = trio.Lock()
         self._used_seconds = record.used_seconds
         self._lines: dict[int, Line] | None = None
+        self._taken_up = False  # which lines have been answered is known
         self._todo: deque[Line] = deque()
         self._answers: Answers = office.store.folder.answers(record.id)
         self._well = _Scribe(self._answers.well.append, set())
@@ -127,9 +128,10 @@ class BatchRun:
     @property
     def counts(self) -> tuple[int, int, int]:
         """Lines in all, answered well, and badly."""
-        if self._lines is None:
-            return self.record.total, self.record.completed, self.record.failed
-        return len(self._lines), len(self._well.told), len(self._badly.told)
+        total = self.record.total if self._lines is None else len(self._lines)
+        if not self._taken_up:
+            return total, self.record.completed, self.record.failed
+        return total, len(self._well.told), len(self._badly.told)
 
     @property
     def window(self) -> Window | None:
@@ -229,7 +231,7 @@ class BatchRun:
         errors = tuple(line.error for line in bad if line.error is not None)[:MOST_ERRORS_TOLD]
         if len(bad) == len(lines):
             return await self._refuse(errors or (LineError("empty_file", "the file has no line"),))
-        self._well.told, self._badly.told = well, badly
+        self._know(well, badly)
         self._lines = {line.number: line for line in lines}
         answered = well | badly
         for line in bad:
@@ -244,6 +246,10 @@ class BatchRun:
                 lambda: self._keep(status=Status.IN_PROGRESS, times=times, total=len(lines), errors=errors)
             )
         return True
+
+    def _know(self, well: set[int], badly: set[int]) -> None:
+        self._well.told, self._badly.told = well, badly
+        self._taken_up = True
 
     async def _refuse(self, errors: tuple[LineError, ...]) -> bool:
         self._ending = Status.FAILED
@@ -405,8 +411,11 @@ class BatchRun:
 
     async def _fill(self, ending: Status) -> None:
         """A line about each request that was not run."""
-        if self._lines is None and "in_progress" in self.record.times and ending in SAID_WHY:
-            await self._open()
+        if not self._taken_up and "in_progress" in self.record.times:
+            if ending is Status.FAILED:
+                self._know(*await self._insist(partial(in_thread, self._answers.open)))
+            else:
+                await self._open()
         await self._insist(self._well.flush)
         await self._insist(self._badly.flush)
         if ending not in SAID_WHY or self._lines is None:

@@ -4,22 +4,26 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.api.batch_lines import answer_line, undone_line
 from gridsched.api.settings import BatchFigures, FrontSettings
+from gridsched.core.job import JobClass
 from gridsched.daytime import window_of
 from gridsched.ports import UpstreamFailureKind
-from gridsched.store.batches import BatchStore
+from gridsched.store.batches import BatchRecord, BatchStore, FileRecord, Status
+from tests.api.test_api_keys import key, shown
 from tests.store.test_full_disk import Disk, limit, tmpfs
 from tests.support.fakes import Script
-from tests.support.front import Answer, House, serving
+from tests.support.front import ADMIN_WORD, Answer, House, serving
 
 pytestmark = pytest.mark.slow
 
@@ -60,16 +64,20 @@ class Desk:
     wall: SetClock
     said: list[str] = field(default_factory=list)
 
-    async def hand_in(self, data: bytes, name: str = "in.jsonl", **fields: str) -> Answer:
+    async def hand_in(
+        self, data: bytes, name: str = "in.jsonl", who: Mapping[str, str] | None = None, **fields: str
+    ) -> Answer:
         """Upload a file."""
         body, headers = form(data, name, {"purpose": "batch", **fields})
-        return await self.house.ask("POST", "/v1/files", body, headers)
+        return await self.house.ask("POST", "/v1/files", body, headers | dict(who or {}))
 
-    async def begin(self, data: bytes, endpoint: str = EMBEDDINGS, **more: object) -> str:
+    async def begin(
+        self, data: bytes, endpoint: str = EMBEDDINGS, who: Mapping[str, str] | None = None, **more: object
+    ) -> str:
         """Upload a file and make a batch of it: its id."""
-        file_id = str((await self.hand_in(data)).json["id"])
+        file_id = str((await self.hand_in(data, who=who)).json["id"])
         asked = {"input_file_id": file_id, "endpoint": endpoint, "completion_window": "24h", **more}
-        answer = await self.house.ask("POST", "/v1/batches", asked)
+        answer = await self.house.ask("POST", "/v1/batches", asked, who)
         assert answer.status == 200, answer.body
         assert answer.json["status"] == "validating"
         return str(answer.json["id"])
@@ -555,7 +563,7 @@ async def test_a_drain_holds_a_batch_and_the_next_server_ends_it(clock: MockCloc
 
 
 async def test_a_batch_whose_file_is_gone_from_the_disk_fails_with_the_reason(clock: MockClock, tmp_path: Path) -> None:
-    """At its start, or when it is taken up again: then what has been answered is kept."""
+    """A person deleted it between the upload and the batch."""
     async with desk(clock, tmp_path, BatchFigures(window=window_of("23:00-23:01"))) as at:
         file_id = str((await at.hand_in(lines(3))).json["id"])
         (tmp_path / "files" / file_id).unlink()
@@ -619,3 +627,162 @@ async def test_a_full_disk_refuses_an_upload_and_holds_a_batch_until_there_is_ro
             assert done["gridsched"]["waiting_for"] is None
             assert not [path for path in (place / "files").iterdir() if path.name.endswith(".part")]
             assert len(at.store.batches()) == 1
+
+
+# --- whose it is ------------------------------------------------------------------------------------------------------
+
+
+async def test_H6_a_key_sees_its_own_files_and_batches_and_admin_all(clock: MockClock, tmp_path: Path) -> None:
+    """Another's is a 404, to be read, deleted, used and cancelled alike; and is not in the list."""
+    ann, bob, root = shown("ann"), shown("bob"), {"Authorization": f"Bearer {ADMIN_WORD}"}
+    async with desk(clock, tmp_path) as at:
+        at.house.authority.keep((key("ann"), key("bob")))
+        assert (await at.hand_in(lines(1))).status == 401
+        made = await at.begin(lines(2), who=ann)
+        batch = (await at.house.ask("GET", f"/v1/batches/{made}", headers=ann)).json
+        file_id = batch["input_file_id"]
+        paths = (f"/v1/files/{file_id}", f"/v1/files/{file_id}/content", f"/v1/batches/{made}")
+        for path in paths:
+            assert [(await at.house.ask("GET", path, headers=who)).status for who in (ann, bob, root)] == [
+                200,
+                404,
+                200,
+            ]
+        asked = {"input_file_id": file_id, "endpoint": EMBEDDINGS, "completion_window": "24h"}
+        assert (await at.house.ask("POST", "/v1/batches", asked, bob)).status == 404
+        assert (await at.house.ask("POST", f"/v1/batches/{made}/cancel", headers=bob)).status == 404
+        assert (await at.house.ask("DELETE", f"/v1/files/{file_id}", headers=bob)).status == 404
+        for kind in ("files", "batches"):
+            seen = [
+                len((await at.house.ask("GET", f"/v1/{kind}", headers=who)).json["data"]) for who in (ann, bob, root)
+            ]
+            assert (seen[0] > 0, seen[1], seen[2]) == (True, 0, seen[0])
+        await until(lambda: at.store.by_status()[Status.COMPLETED])
+
+
+async def test_S1_a_batch_has_no_higher_class_than_its_key_and_keeps_its_bounds(
+    clock: MockClock, tmp_path: Path
+) -> None:
+    """One request of the key at a time, none above background, only its models; a full key is waited for."""
+    bounded = key("ann", highest_class=JobClass.BACKGROUND, concurrency=1, models=("sim-chat-4b",))
+    async with desk(clock, tmp_path) as at:
+        at.house.authority.keep((bounded,))
+        at.house.upstream.scripts += [Script([b"{}"], head_seconds=3.0) for _ in range(5)]
+        file = b"\n".join([*map(chat, range(5)), chat(5, model="sim-chat-12b"), chat(6, x_class="interactive")])
+        made = await at.begin(file, CHAT, shown("ann"), gridsched={"class": "interactive"})
+        await until(lambda: at.store.by_status()[Status.COMPLETED])
+        batch = (await at.house.ask("GET", f"/v1/batches/{made}", headers=shown("ann"))).json
+        assert (batch["gridsched"]["class"], batch["request_counts"]["completed"]) == ("background", 6)
+        assert {entry["class"] for entry in at.house.logged("enqueue")} == {"background"}
+
+
+async def test_the_lines_of_a_key_that_was_revoked_are_refused(clock: MockClock, tmp_path: Path) -> None:
+    """What runs may finish; the rest is answered 401, and says so. Keys that cannot be read are waited for."""
+    async with desk(clock, tmp_path, BatchFigures(in_flight=1)) as at:
+        at.house.authority.keep((key("ann"),))
+        at.house.upstream.scripts += [Script([b"{}"], head_seconds=20.0)]
+        made = await at.begin(b"\n".join(map(chat, range(3))), CHAT, shown("ann"))
+        await until(lambda: at.house.upstream.asked)
+        at.house.authority.keep(None)
+        await trio.sleep(60)
+        assert at.store.by_status()[Status.IN_PROGRESS] == 1
+        at.house.authority.keep(())
+        await until(lambda: at.store.by_status()[Status.COMPLETED])
+        record = at.store.batch(made)
+        assert record is not None
+        assert (record.completed, record.failed) == (1, 2)
+        told = (tmp_path / "files" / str(record.error_file_id)).read_bytes().splitlines()
+        assert {json.loads(each)["response"]["body"]["error"]["code"] for each in told} == {"invalid_api_key"}
+
+
+# --- wherever a server was killed -------------------------------------------------------------------------------------
+
+
+def answered(number: int, batch_id: str = "batch_1") -> bytes:
+    """An answer that an earlier server wrote down."""
+    return answer_line(batch_id, number, f"r{number}", 200, "req", b"{}")
+
+
+KILLED: list[tuple[str, dict[str, object], dict[str, bytes], str, int]] = [
+    ("while it was validated", {"status": Status.VALIDATING}, {"batch_1.errors": b""}, "completed", 4),
+    ("among its lines", {}, {"batch_1.output": answered(1) + answered(4) + b'{"id":"bat'}, "completed", 2),
+    (
+        "before its last change",
+        {"ending": Status.COMPLETED},
+        {"batch_1.output": b"".join(map(answered, range(1, 5)))},
+        "completed",
+        0,
+    ),
+    (
+        "between its two renames",
+        {"ending": Status.COMPLETED, "status": Status.FINALIZING, "completed": 4},
+        {"file-out": b"".join(map(answered, range(1, 5))), "batch_1.errors": b""},
+        "completed",
+        0,
+    ),
+    (
+        "after its two renames",
+        {"ending": Status.EXPIRED, "status": Status.FINALIZING, "completed": 4},
+        {"file-out": b"".join(map(answered, range(1, 5)))},
+        "expired",
+        0,
+    ),
+    ("when it was being cancelled", {"status": Status.CANCELLING}, {"batch_1.output": answered(2)}, "cancelled", 0),
+    (
+        "when its end was being written",
+        {"ending": Status.CANCELLED, "status": Status.CANCELLING},
+        {"batch_1.output": answered(2), "batch_1.errors": undone_line("batch_1", 3, "r3", "batch_cancelled", "x")},
+        "cancelled",
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("_when", "changes", "files", "status", "runs"), KILLED, ids=[case[0] for case in KILLED])
+async def test_a_batch_is_taken_up_wherever_a_server_was_killed(
+    clock: MockClock,
+    tmp_path: Path,
+    _when: str,
+    changes: dict[str, object],
+    files: dict[str, bytes],
+    status: str,
+    runs: int,
+) -> None:
+    """Each of its four lines is in one of its files, once, and no line runs that has an answer."""
+    record = BatchRecord("batch_1", "", EMBEDDINGS, "file-in", "24h", 86400.0, "batch", int(NIGHT), total=4)
+    started = {"status": Status.IN_PROGRESS, "times": {"in_progress": int(NIGHT)}, "results": ("file-out", "file-err")}
+    data = b"\n".join(map(line, range(1, 5)))
+    with closing(BatchStore(tmp_path, print)) as store:
+        taken = msgspec.structs.replace(record, **{**started, **changes})
+        await store.change([FileRecord("file-in", "", "in", "batch", len(data), int(NIGHT)), taken])
+    for name, content in {"file-in": data, **files}.items():
+        (tmp_path / "files" / name).write_bytes(content)
+    async with desk(clock, tmp_path) as at:
+        over = await at.until("batch_1", status)
+        assert len(at.house.upstream.asked) == runs
+        found = await at.results(over)
+        failed = await at.results(over, "error_file_id")
+        assert sorted([*found, *failed]) == ["r1", "r2", "r3", "r4"]
+        counts = over["request_counts"]
+        assert (counts["total"], counts["completed"], counts["failed"]) == (4, len(found), len(failed))
+        assert {path.name for path in (tmp_path / "files").iterdir()} == {
+            each for each in ("file-in", over["output_file_id"], over["error_file_id"]) if each
+        }
+
+
+async def test_a_batch_whose_file_is_gone_when_it_is_taken_up_fails_and_keeps_its_answers(
+    clock: MockClock, tmp_path: Path
+) -> None:
+    """What has been answered is in the output."""
+    record = BatchRecord(
+        "batch_1", "", EMBEDDINGS, "file-in", "24h", 86400.0, "batch", int(NIGHT), Status.IN_PROGRESS, total=4
+    )
+    record = msgspec.structs.replace(record, times={"in_progress": int(NIGHT)})
+    with closing(BatchStore(tmp_path, print)) as store:
+        await store.change([FileRecord("file-in", "", "in", "batch", 9, int(NIGHT)), record])
+    (tmp_path / "files" / "batch_1.output").write_bytes(answered(1))
+    async with desk(clock, tmp_path) as at:
+        failed = await at.until("batch_1", "failed")
+        assert failed["errors"]["data"][0]["code"] == "input_file_missing"
+        assert set(await at.results(failed)) == {"r1"}
+        assert failed["request_counts"] == {"total": 4, "completed": 1, "failed": 0}
