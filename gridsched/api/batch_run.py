@@ -1,11 +1,10 @@
-"""One batch, from its validation to its two files: the lines that run, what holds them up, and what is told of it.
+"""One batch, from its validation to its two files: the lines that run, and what is told of it.
 
 Owns the life of a batch. A line is a request like any other (`Inference.serve`); who runs when is for the scheduler to
 say. Whatever the disk does, nothing is lost and nothing is answered twice: what it does not take is tried again.
 """
 
 import logging
-import math
 import os
 import secrets
 from collections import deque
@@ -18,33 +17,17 @@ import msgspec
 import trio
 
 from gridsched.api import batch_lines
-from gridsched.api.authority import NOBODY
+from gridsched.api.batch_asking import LOOK_SECONDS, Asker, Office
 from gridsched.api.batch_lines import Line
-from gridsched.api.in_process import InProcessExchange
-from gridsched.api.inference import Inference
-from gridsched.api.problems import Problem
-from gridsched.api.routes import ROUTES
-from gridsched.api.seat import House
-from gridsched.daytime import Window, window_of
-from gridsched.store.batches import BatchRecord, BatchStore, FileRecord, LineError, Status, StoreError
+from gridsched.daytime import Window
+from gridsched.store.batches import BatchRecord, FileRecord, LineError, Status, StoreError
 from gridsched.store.folder import FULL, Answers
 from gridsched.threads import in_thread
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 10.0
-"""How often the time of day, the room on the disk and the completion window are looked at."""
-
 KEEP_USED_SECONDS: Final = 60.0
 """How much of a completion window's use may be forgotten when the server is killed."""
-
-MOST_TRIES: Final = 6
-LONGEST_BACK_OFF_SECONDS: Final = 600.0
-PASSING: Final = frozenset((429, 502, 503))
-"""What may pass by itself, unless its header says that it does not."""
-
-FULL_STATUS: Final = Problem("queue_full", "").status
-HELD_STATUS: Final = Problem("draining", "").status
 
 MOST_ERRORS_TOLD: Final = 100
 FILL_LINES: Final = 500
@@ -54,19 +37,6 @@ SAID_WHY: Final[Mapping[Status, tuple[str, str]]] = {
 }
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Office:
-    """What every batch needs of the server."""
-
-    house: House
-    inference: Inference
-    store: BatchStore
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        return self.house.runtime.parts.clock.wall_seconds()
 
 
 @dataclass(slots=True)
@@ -109,7 +79,7 @@ class BatchRun:
         self._office = office
         self._places = places
         self._waits_for_place = False
-        self._window = window_of(record.window) if record.window else office.house.settings.batches.window
+        self._asker = Asker(office, record, lambda: record.limit_seconds - self._used_seconds)
         self._scope = trio.CancelScope()
         self._ending: Status | None = None
         self._changing = trio.Lock()
@@ -136,7 +106,7 @@ class BatchRun:
     @property
     def window(self) -> Window | None:
         """When its lines may begin."""
-        return self._window
+        return self._asker.window
 
     @property
     def waiting_for(self) -> str | None:
@@ -147,7 +117,7 @@ class BatchRun:
             return "a restart of the server: it met an error of its own, and its log has the details"
         if self._waits_for_place:
             return "older batches to be done"
-        return self.trouble or self._held()
+        return self.trouble or self._asker.held() or self._asker.queued()
 
     @property
     def eta_seconds(self) -> float | None:
@@ -161,20 +131,8 @@ class BatchRun:
     @property
     def expires_at(self) -> int:
         """Seconds since the epoch, if its lines could begin from now on, or from when its window opens."""
-        wall = self._office.wall()
-        until_open = 0.0
-        if self._window is not None and not self._window.is_open(wall):
-            until_open = self._window.seconds_until_change(wall)
-        return int(wall + until_open + max(0.0, self.record.limit_seconds - self._used_seconds))
-
-    def _held(self) -> str | None:
-        if self._office.house.runtime.draining:
-            return "a restart of the server, which takes no new work"
-        if self.record.key and not self._office.house.authority.knows_keys:
-            return "the API keys, which cannot be read"
-        if self._window is not None and not self._window.is_open(self._office.wall()):
-            return f"its window, {self._window}"
-        return None
+        left = max(0.0, self.record.limit_seconds - self._used_seconds)
+        return int(self._office.wall() + self._asker.seconds_until_open + left)
 
     # --- what is done with it -----------------------------------------------------------------------------------------
 
@@ -285,7 +243,7 @@ class BatchRun:
                 self._end(Status.EXPIRED)
                 return
             before = trio.current_time()
-            counts = self._window is None or self._window.is_open(self._office.wall())
+            counts = self._asker.is_open
             await trio.sleep(min(LOOK_SECONDS, left))
             if counts:
                 self._used_seconds += trio.current_time() - before
@@ -301,7 +259,7 @@ class BatchRun:
     async def _work(self) -> None:
         """Run lines, one at a time, until there are no more."""
         while self._todo:
-            await self._until_allowed()
+            await self._asker.until_allowed()
             if not self._todo:
                 return  # the last one went to another worker meanwhile
             line = self._todo.popleft()
@@ -310,13 +268,6 @@ class BatchRun:
                 await self._run_line(line)
             finally:
                 self.running -= 1
-
-    async def _until_allowed(self) -> None:
-        while self._held() is not None:
-            seconds = LOOK_SECONDS
-            if self._window is not None:
-                seconds = min(seconds, self._window.seconds_until_change(self._office.wall()))
-            await trio.sleep(seconds)
 
     async def _run_line(self, line: Line) -> None:
         raw = await self._insist(lambda: in_thread(partial(os.pread, self._input, line.length, line.start)))
@@ -328,7 +279,7 @@ class BatchRun:
             changed_line = Line(line.number, line.start, line.length, changed)
             await self._tell(self._badly, line, batch_lines.damaged_line(batch_id, changed_line), "damaged")
             return
-        exchange = await self._answered(f"{batch_id}-{line.number}", request.body)
+        exchange = await self._asker.ask(f"{batch_id}-{line.number}", request.body)
         good = batch_lines.FIRST_GOOD <= exchange.status < batch_lines.FIRST_BAD
         told = batch_lines.answer_line(
             batch_id, line.number, request.custom_id, exchange.status, exchange.request_id, exchange.answer
@@ -340,46 +291,6 @@ class BatchRun:
         await self._insist(scribe.flush)
         self._ended_at.append(trio.current_time())
         self._office.house.observer.batch_line_ended(outcome)
-
-    async def _answered(self, request_id: str, body: bytes) -> InProcessExchange:
-        """The answer to a request; one that may be another later is asked for again, a bounded number of times."""
-        tries = 0
-        while True:
-            await self._until_allowed()
-            exchange = await self._asked(request_id, body)
-            if exchange.status == HELD_STATUS and self._held() is not None:
-                continue  # it waited until it might not begin any more: that is no try
-            if not _is_full(exchange):
-                tries += 1
-            delay_seconds = _back_off(exchange, tries)
-            if delay_seconds is None:
-                return exchange
-            await trio.sleep(delay_seconds)
-
-    async def _asked(self, request_id: str, body: bytes) -> InProcessExchange:
-        record = self.record
-        left = max(0.0, record.limit_seconds - self._used_seconds)
-        if self._window is not None:  # what has not begun when it closes is not to begin
-            left = min(left, self._window.seconds_until_change(self._office.wall()))
-        headers = {
-            b"content-type": b"application/json",
-            b"x-class": record.job_class.encode(),
-            b"x-max-wait-ms": b"%d" % math.ceil(left * 1000),
-        }
-        caller = self._office.house.authority.named(record.key)
-        exchange = InProcessExchange(record.endpoint, headers, body, request_id, caller or NOBODY)
-        if caller is None:
-            exchange.replace_by(Problem("invalid_api_key", f"the API key {record.key} has been revoked"))
-            return exchange
-        try:
-            whole = await self._office.inference.serve(exchange, ROUTES[record.endpoint])
-        except Exception:
-            log.exception("a line of %s failed", record.id)
-            exchange.replace_by(Problem("internal", "an error of this server; its log has the details"))
-        else:
-            if not whole:
-                exchange.replace_by(Problem("upstream_error", "the engine broke its answer off"))
-        return exchange
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
@@ -486,21 +397,6 @@ class BatchRun:
             else:
                 self.trouble = None
                 return done
-
-
-def _is_full(exchange: InProcessExchange) -> bool:
-    """Whether there was no room for it here: a bound of the queue, or of the key. Room comes, so that is no try."""
-    return exchange.status == FULL_STATUS and b"x-should-retry" in exchange.answer_headers
-
-
-def _back_off(exchange: InProcessExchange, tries: int) -> float | None:
-    """How long to wait before the next try; None where the answer stands."""
-    headers = exchange.answer_headers
-    said = headers.get(b"retry-after", b"")
-    stays = headers.get(b"x-should-retry") == b"false" and not said  # a long wait is no reason not to wait here
-    if exchange.status not in PASSING or stays or tries >= MOST_TRIES:
-        return None
-    return min(LONGEST_BACK_OFF_SECONDS, max(float(said) if said.isdigit() else 0.0, 2.0**tries))
 
 
 def _new_ids() -> tuple[str, str]:

@@ -10,7 +10,8 @@ from functools import partial
 
 import trio
 
-from gridsched.api.batch_run import BatchRun, Office
+from gridsched.api.batch_asking import Office
+from gridsched.api.batch_run import BatchRun
 from gridsched.store.batches import BatchRecord, FileRecord, Status, StoreError
 from gridsched.threads import in_thread
 

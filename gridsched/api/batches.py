@@ -13,8 +13,9 @@ import msgspec
 from hypercorn.typing import ASGIReceiveCallable, HTTPScope
 
 from gridsched.api.authority import Caller
+from gridsched.api.batch_asking import Office
 from gridsched.api.batch_lines import ENDPOINTS
-from gridsched.api.batch_run import BatchRun, Office
+from gridsched.api.batch_run import BatchRun
 from gridsched.api.batch_runner import BatchRunner
 from gridsched.api.body import Incoming
 from gridsched.api.decode import CLASS_WORDS

@@ -28,6 +28,7 @@ from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.settings import LARGE_BODY_BYTES
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
+from gridsched.core.ids import JobId
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 from gridsched.threads import in_thread
@@ -63,12 +64,18 @@ class Inference:
         self._house = house
         self._images = Images(house.settings, house.resolve)
 
-    async def serve(self, exchange: Exchange, route: Route) -> bool:
-        """Answer one request. False: the answer was cut off and its connection must be broken."""
+    async def serve(
+        self,
+        exchange: Exchange,
+        route: Route,
+        submitted: Callable[[JobId], None] = lambda job: None,  # noqa: ARG005 - nobody asked
+    ) -> bool:
+        """Answer one request; `submitted` is told its job. False: the answer was cut off and its connection must be
+        broken."""
         tally = Tally(trio.current_time())
         try:
             with self._house.authority.opened(exchange.caller):
-                return await self._serve(exchange, route, tally)
+                return await self._serve(exchange, route, tally, submitted)
         except RequestError as error:
             tally.code = error.problem.status
             await send_problem(exchange, error.problem)
@@ -77,7 +84,7 @@ class Inference:
             seconds = trio.current_time() - tally.began
             self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
 
-    async def _serve(self, exchange: Exchange, route: Route, tally: Tally) -> bool:
+    async def _serve(self, exchange: Exchange, route: Route, tally: Tally, submitted: Callable[[JobId], None]) -> bool:
         request, links, media = await _read(route, exchange)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
@@ -89,6 +96,7 @@ class Inference:
             edits = await _beside(exchange.body, partial(shaped, asked.virtual.entry, request, edits))
         job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks) if plan else 1)
         with self._house.runtime.desk.submit(job) as ticket:
+            submitted(job.id)
             seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
             if plan is not None:
                 return await embeddings.answer(seat, plan)

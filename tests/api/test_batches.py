@@ -447,6 +447,22 @@ async def test_a_line_that_has_queued_until_the_window_closes_is_taken_back(cloc
         assert done["completed_at"] - noon() > 12 * 3600
 
 
+async def test_S4_a_batch_that_waits_for_a_chat_says_what_it_waits_for(clock: MockClock, tmp_path: Path) -> None:
+    """In the scheduler's words; when the chat is over it runs."""
+    async with desk(clock, tmp_path) as at, trio.open_nursery() as nursery:
+        at.house.upstream.scripts += [Script([b"{}"], head_seconds=40.0)]
+        chatting = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}]}
+        nursery.start_soon(at.house.ask, "POST", CHAT, chatting)
+        await until(lambda: at.house.upstream.asked)
+        batch_id = await at.begin(b"\n".join(map(chat, range(3))), CHAT)
+        await until(lambda: at.house.logged("enqueue")[3:])
+        waits = await at.look(batch_id)
+        assert waits["gridsched"]["state"] == "waiting"
+        assert "queued" in waits["gridsched"]["waiting_for"]
+        done = await at.until(batch_id, "completed")
+        assert done["request_counts"]["completed"] == 3
+
+
 async def test_a_clock_that_is_set_neither_expires_a_batch_nor_tidies_it_away(clock: MockClock, tmp_path: Path) -> None:
     """A year ahead and back again, while it runs and after."""
     wall = SetClock()
