@@ -178,6 +178,14 @@ async def test_H1_a_refusal_on_messages_has_what_anthropics_clients_look_for(aut
         assert not house.logged("enqueue")
 
 
+async def test_H6_who_may_not_ask_is_told_so_in_the_protocols_way_too(autojump_clock: MockClock) -> None:
+    """A refusal at the gate, before any route has looked at the request."""
+    async with serving(autojump_clock) as house:
+        for path, kind in (("/v1/messages", "error"), ("/v1/chat/completions", None)):
+            answer = await house.ask("POST", path, BODIES[path], {"Host": "elsewhere.example"})
+            assert (answer.status, answer.error["code"], answer.json.get("type")) == (403, "cross_origin", kind)
+
+
 async def test_messages_is_served_with_a_query(autojump_clock: MockClock) -> None:
     """Anthropic's clients ask `?beta=true`."""
     async with serving(autojump_clock) as house:
