@@ -12,12 +12,13 @@ import pytest
 
 from gridsched.engine.find import find_engine
 from tests.faults.bench import Bench, Served, serve
-from tests.support.image_host import PNG
 from tests.support.tiny_model import make_tiny_chat
+from tests.support.tiny_projectors import make_tiny_eye, picture
 
 pytestmark = pytest.mark.slow
 
-DATA = base64.b64encode(PNG).decode()
+PICTURE = picture(32)
+DATA = base64.b64encode(PICTURE).decode()
 URI = f"data:image/png;base64,{DATA}"
 SEES: dict[str, object] = {"capabilities": ["chat", "vision", "audio"]}
 
@@ -44,9 +45,9 @@ def host() -> Iterator[Host]:
             known.agents.append((self.path, self.headers["user-agent"]))
             self.send_response(200)
             self.send_header("content-type", "image/png")
-            self.send_header("content-length", str(len(PNG)))
+            self.send_header("content-length", str(len(PICTURE)))
             self.end_headers()
-            self.wfile.write(PNG)
+            self.wfile.write(PICTURE)
 
         def log_message(self, *_: Any) -> None:
             """Not into the test's output."""
@@ -67,8 +68,12 @@ def bench(host: Host, benches: list[Bench], tmp_path_factory: pytest.TempPathFac
     models = {"sees": Served(settings=SEES)}
     found = find_engine()
     if found.info.ok:
-        tiny = str(make_tiny_chat(folder / "tiny.gguf"))
-        models["real"] = Served(settings={**SEES, "path": tiny}, env={**found.env, "REAL_ENGINE": found.info.path})
+        (folder / "beside").mkdir()
+        tiny = {
+            "path": str(make_tiny_chat(folder / "tiny.gguf")),
+            "mmproj": str(make_tiny_eye(folder / "beside/eye.gguf")),
+        }
+        models["real"] = Served(settings={**SEES, **tiny}, env={**found.env, "REAL_ENGINE": found.info.path})
     settings = {"server": {"image_hosts": [f"127.0.0.1:{host.port}"]}}
     running = serve(folder, models, settings=settings)
     benches.append(running)
@@ -145,14 +150,21 @@ def test_an_engine_is_sent_the_image_itself_in_its_protocols_form(bench: Bench, 
         assert host.agents == [("/a", "gridsched")] * 2 * number
 
 
-def test_a_real_engine_never_goes_out_for_a_client(bench: Bench, host: Host) -> None:
-    """It is given the image, of which it can make nothing without a projector; only the server was at its host."""
+def test_a_real_engine_sees_what_is_named_and_never_goes_out_for_a_client(bench: Bench, host: Host) -> None:
+    """The picture is among its tokens as if the client had sent it; only the server was at its host."""
     if not find_engine().info.ok:
         pytest.skip(reason="there is no real engine")
     host.agents.clear()
-    for path, (body, _) in asked("real", host.url("/real")).items():
-        answer = bench.ask(path, body)
-        assert (answer.status, "image input is not supported" in answer.body.decode()) == (500, True), answer.body
+    for path, (body, sent) in asked("real", host.url("/real")).items():
+        member = "input" if path == "/v1/responses" else "messages"
+        by_data = bench.ask(path, {**body, member: [{"role": "user", "content": [sent]}]})
+        by_url = bench.ask(path, body)
+        assert (by_url.status, by_data.status) == (200, 200), by_url.body
+        tokens = [
+            answer.json["usage"].get("prompt_tokens", answer.json["usage"].get("input_tokens"))
+            for answer in (by_url, by_data)
+        ]
+        assert tokens[0] == tokens[1] > 0
     assert host.agents == [("/real", "gridsched")] * 3
     for path, body in refused("real", host):
         assert bench.ask(path, body).status == 400
