@@ -22,7 +22,7 @@ import struct
 import sys
 import termios
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import h11
 import trio
@@ -115,8 +115,26 @@ def _target(target: bytes) -> tuple[bytes, bytes | None]:
     return (path if path.startswith(b"/") else b"/" + path), found[1]
 
 
+class _Client(h11.Connection):
+    """h11's side of a client. What comes behind a request that was to be its last is nothing: an answer is not taken
+    back for it, and it is not kept."""
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes; none are its end."""
+        if not data or self.their_state is not h11.MUST_CLOSE:
+            super().receive_data(data)
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """What has come."""
+        return h11.NEED_DATA if self.their_state is h11.MUST_CLOSE else super().next_event()
+
+
 class _Http1(H11Protocol):
     """hypercorn's HTTP/1.1, with no way from it into another protocol, and with a word for what it refuses."""
+
+    def __init__(self, app: AppWrapper, config: Config, *rest: Any) -> None:
+        super().__init__(app, config, *rest)
+        self.connection = _Client(h11.SERVER, max_incomplete_event_size=config.h11_max_incomplete_size)
 
     async def _check_protocol(self, event: h11.Request) -> None:
         """No HTTP/2: nothing here was made for it."""
@@ -262,7 +280,7 @@ class Connection:
         """Say that no more comes, then close; reading ends with it."""
         try:
             await self._stream.send_eof()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # gone already
+        except (trio.BrokenResourceError, trio.BusyResourceError, trio.ClosedResourceError):
+            pass  # gone already, or in mid-write
         finally:
             await self._stream.aclose()

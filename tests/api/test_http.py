@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 import trio
@@ -175,6 +176,9 @@ TAKEN: dict[str, bytes] = {
     "headers twice": LAST + WHOLE + b"X-Class: batch\r\nAccept: a\r\naccept: b\r\n\r\n" + HELLO,
     "letters beyond ASCII in a header": LAST + WHOLE + b"X-A: caf\xe9\r\n\r\n" + HELLO,
     "curl's type": LAST + WHOLE + b"Content-Type: application/x-www-form-urlencoded\r\n\r\n" + HELLO,
+    "a line end behind it": LAST + WHOLE + b"\r\n" + HELLO + b"\r\n",
+    "something else behind the last one": LAST + WHOLE + b"\r\n" + HELLO + b"\0" * 100_000,
+    "HTTP/1.0 and a line end": LAST.replace(b"1.1", b"1.0") + WHOLE + b"\r\n" + HELLO + b"\r\n",
     "a charset": LAST + WHOLE + b'Content-Type: application/json; charset="UTF-8"\r\n\r\n' + HELLO,
 }
 
@@ -252,6 +256,56 @@ async def test_H10_a_slow_upload_is_no_stopped_one(autojump_clock: MockClock) ->
             assert (await all_of(client)).startswith(b"HTTP/1.1 408 ")
             assert trio.current_time() - stopped_at < 61.0
         assert len(house.logged("enqueue")) == 1
+
+
+SPOILT = (
+    POST + WHOLE + b"\r\n" + HELLO,
+    POST + CHUNKED + b"\r\n" + ONE_CHUNK,
+    LAST + WHOLE + b"\r\n" + HELLO,
+    MODELS + MODELS,
+    b"GET http://localhost/api/events?follow=0 HTTP/1.1\r\n" + LOCAL + b"Last-Event-ID: 5\r\n\r\n",
+    b"OPTIONS /v1/models HTTP/1.1\r\n" + LOCAL + b"Origin: http://a\r\nAccess-Control-Request-Method: GET\r\n\r\n",
+)
+PIECES = (b"\r\n", b"\0", b"\xff", b"%00", b"..", b" ", b":", b",", b"-1", b"9" * 30, b"0x", b'"', b"@", b"\n", b"//")
+
+
+def spoilt(random: Random) -> bytes:
+    """A request with one to four faults."""
+    data = bytearray(random.choice(SPOILT))
+    for _ in range(random.randint(1, 4)):
+        start = random.randrange(len(data) or 1)
+        end = min(len(data), start + random.randint(1, 8))
+        match random.randrange(5):
+            case 0:
+                del data[start:end]
+            case 1:
+                data[start:start] = random.choice(PIECES)
+            case 2:
+                data[start:start] = data[start:end]
+            case 3:
+                data[start:end] = random.randbytes(end - start)
+            case _:
+                del data[start + random.randint(0, 200) :]
+    return bytes(data)
+
+
+@pytest.mark.slow
+async def test_H1_spoilt_requests_end_in_an_answer_or_in_silence_and_leave_nothing(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thousand that chance has made: no 5xx but 501, no word in the log, and every connection is given back."""
+    random = Random(1)  # noqa: S311 - nothing here is secret
+    async with served_after(autojump_clock) as house:
+        await house.ask("POST", CHAT, HELLO)
+        for _ in range(1000):
+            async with await house.connect() as client:
+                await client.stream.send_all(spoilt(random))
+                if random.random() < 0.5:
+                    await client.stream.send_eof()
+                answer = await all_of(client) if random.random() < 0.5 else await client.stream.receive_some(10)
+            assert not answer or answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4", b"HTTP/1.1 501")), answer
+        await house.runtime.desk.wait_idle()
+    assert caplog.records == []
 
 
 ODD_PATHS = [
