@@ -88,6 +88,26 @@ def test_the_async_client_streams_too(server: Gateway) -> None:
     assert pieces > 2
 
 
+def test_S6_a_hundred_at_once_are_all_answered(server: Gateway) -> None:
+    """More than there are slots, through one connection pool: nobody is refused, and nobody's answer is another's."""
+
+    async def all_of_them() -> tuple[list[str], list[int]]:
+        async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
+            asks = [
+                client.chat.completions.with_raw_response.create(
+                    model="smollm2", messages=HELLO, max_tokens=1, extra_headers={"X-Request-Id": f"chat-{n}"}
+                )
+                for n in range(60)
+            ]
+            lists = [client.embeddings.create(model="minilm", input=["a cat"] * (n % 5 + 1)) for n in range(40)]
+            chats, vectors = await asyncio.gather(asyncio.gather(*asks), asyncio.gather(*lists))
+            return [raw.headers["x-request-id"] for raw in chats], [len(answer.data) for answer in vectors]
+
+    ids, lengths = asyncio.run(all_of_them())
+    assert ids == [f"chat-{n}" for n in range(60)]
+    assert lengths == [n % 5 + 1 for n in range(40)]
+
+
 def busy(server: Gateway, model: str) -> int:
     """How many slots of a model work."""
     instances = server.get("/api/status").json()["instances"]
