@@ -28,8 +28,8 @@ READY = InstanceState.READY
 @dataclass(slots=True, eq=False)
 class GrantRecord:
     """One step on one slot. `turn` is the relief turn it belongs to; `lawful`, that S4 allowed it (INV-7); `over` once
-    its job is done with it before the engine is, and then the engine has until `settle_by` (S8): `lives_on` where that
-    job waits or runs again (S11).
+    its job is done with it before the engine is (`left_at`), and then the engine has until `settle_by` (S8): `lives_on`
+    where that job waits or runs again (S11).
 
     `stood_seconds` is how long it stood in pauses that are over (S10). `answered`: a byte of an answer has been sent;
     `aborting`: it was asked to go for a chat and has not ended yet (S11).
@@ -43,6 +43,7 @@ class GrantRecord:
     lawful: bool = True
     over: bool = False
     lives_on: bool = False
+    left_at: float = -inf
     settle_by: float = inf
     stood_seconds: float = 0.0
     answered: bool = False

@@ -22,6 +22,10 @@ INTERACTIVE, BACKGROUND, BATCH = JobClass
 GRANT, END, RETURN = JobMove.GRANT, JobMove.END, JobMove.RETURN
 """Members that every event asks for: looking one up in its enum costs more than the comparison."""
 
+TIMES_BESIDE_OTHERS = 10
+"""S9: so many times its limit an engine may go on for a client that has left, while it serves others. It may be one
+that works to the end of what was asked, as llama-server does beside a stream; a restart would cost the others more."""
+
 # --- granting ---------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +146,7 @@ def end_job(state: State, entry: GrantRecord, move: JobMove) -> None:
 def _await_settling(state: State, entry: GrantRecord) -> None:
     """S8: the slot stays taken until the engine is done with the step, for a limited time (S9)."""
     instance = entry.instance
-    entry.over = True
+    entry.over, entry.left_at = True, state.now
     entry.settle_by = state.now + state.policy.settle_limit_seconds
     instance.settle_by = min(instance.settle_by, entry.settle_by)
     state.touch(instance.model)
@@ -153,15 +157,28 @@ def settle(state: State, entry: GrantRecord) -> None:
     if not entry.lives_on:
         entry.record.state = moved(JOB_MOVES, entry.record.state, JobMove.SETTLE)
     free_slot(state, entry)
-    entry.instance.settle_by = min((item.settle_by for item in entry.instance.grants.values()), default=inf)
+    _next_settling(entry.instance)
 
 
 def give_up_slots(state: State, instance: Instance) -> None:
     """S9: the engine still works for clients that left long ago. It hangs: those slots are its own affair, and it is
-    restarted when the steps of those who are still there have ended."""
-    lifecycle.restart(state, instance, "S9")
-    for entry in [item for item in instance.grants.values() if item.settle_by <= state.now]:
+    restarted when the steps of those who are still there have ended. Beside such steps it has more time."""
+    beside_others = any(not item.over for item in instance.grants.values())
+    times = TIMES_BESIDE_OTHERS if beside_others else 1
+    late = [item for item in instance.grants.values() if item.settle_by <= state.now]
+    hung = [item for item in late if item.left_at + times * state.policy.settle_limit_seconds <= state.now]
+    for entry in late:
+        entry.settle_by = state.now + state.policy.settle_limit_seconds
+    if hung:
+        lifecycle.restart(state, instance, "S9")
+    for entry in hung:
         settle(state, entry)
+    _next_settling(instance)
+
+
+def _next_settling(instance: Instance) -> None:
+    """When the engine is next looked at for a step that it does not let go of."""
+    instance.settle_by = min((item.settle_by for item in instance.grants.values()), default=inf)
 
 
 def end_step(state: State, entry: GrantRecord, *, settled: bool) -> JobRecord:

@@ -310,16 +310,37 @@ def test_S8_the_slot_of_a_cancelled_step_is_free_when_the_engine_is_done() -> No
     assert world.running("m") == 1
 
 
+def test_S9_an_engine_that_goes_on_for_nobody_beside_others_is_let_be_for_ten_minutes() -> None:
+    """Whoever comes has the other slot, one after the other; as soon as there is nobody else at a look, a minute after
+    the one before, it is held to the minute."""
+    world = World((model("m", option(6, 2)),))
+    world.warm("m")
+    left, healthy = world.submit("m"), world.submit("m")
+    world.finish(left, GONE, settled=False)
+    for _ in range(5):
+        world.advance(50.0)
+        follows = world.submit("m")
+        world.finish(healthy)
+        assert world.granted_at(follows) == world.now
+        healthy = follows
+    world.finish(healthy)
+    world.advance(49.0)
+    assert world.state("m") == "ready"
+    world.advance(2.0)
+    assert len(world.stops("m")) == 1
+
+
 def test_S9_an_engine_that_never_settles_is_restarted() -> None:
-    """The client has left, the engine hangs: a minute later its slot is given up and the process is replaced."""
+    """The client has left, the engine hangs: ten minutes later, though there is another, its slot is given up and the
+    process is replaced."""
     world = World((model("m", option(6, 2)),))
     world.warm("m")
     left, healthy = world.submit("m"), world.submit("m")
     world.finish(left, GONE, settled=False)
     after = world.submit("m")
-    world.advance(59.9)
+    world.advance(599.0)
     assert world.state("m") == "ready"
-    world.advance(0.1)
+    world.advance(2.0)
     assert world.state("m") == "draining"
     assert world.stops("m") == []
     world.finish(healthy)
