@@ -308,6 +308,30 @@ async def test_a_batch_runs_and_its_answers_are_given_back(clock: MockClock, tmp
         assert "gridsched_batch_lines_remaining 0.0" in page
 
 
+HI = [{"role": "user", "content": "hi"}]
+BODIES: list[tuple[str, dict[str, object]]] = [
+    ("/v1/completions", {"prompt": "a"}),
+    ("/v1/responses", {"input": "hi"}),
+    ("/v1/messages", {"messages": HI, "max_tokens": 2}),
+    (CHAT, {"messages": HI, "gridsched": {"warm_only": False}, "x_class": "interactive"}),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "body"), BODIES, ids=[each[0] for each in BODIES])
+async def test_every_endpoint_of_a_batch_is_served(
+    clock: MockClock, tmp_path: Path, endpoint: str, body: dict[str, object]
+) -> None:
+    """The engine is asked on its path; our own members do not go up, and no line makes itself more than batch work."""
+    async with desk(clock, tmp_path) as at:
+        file = line(1, url=endpoint, body={"model": "sim-chat-4b@background", **body})
+        done = await at.until(await at.begin(file, endpoint), "completed")
+        (one,) = (await at.results(done)).values()
+        assert one["response"]["status_code"] == 200
+        assert [asked.target for asked in at.house.upstream.asked] == [endpoint]
+        assert b"gridsched" not in at.house.upstream.asked[0].body
+        assert {entry["class"] for entry in at.house.logged("enqueue")} == {"batch"}
+
+
 async def test_damaged_lines_are_reported_and_the_good_ones_run(clock: MockClock, tmp_path: Path) -> None:
     """With their line, a code and a sentence; a BOM, CRLF, blank lines and a last line without an end are no damage."""
     file = b"\xef\xbb\xbf" + b"\r\n".join(
