@@ -30,6 +30,8 @@ _PARAMETERS: Final = re.compile(rb"(?:%b)*" % _PARAMETER.pattern)
 _READ_AS_TEXT: Final = frozenset({"model", "x_class", "service_tier", "keep_alive"})
 _READ_AS_JSON: Final = frozenset({"gridsched", "stream", "ttl"})
 _ONCE: Final = _READ_AS_TEXT | _READ_AS_JSON | {"file"}
+_INNER: Final = re.compile(r"gridsched\[(.*)\]", re.DOTALL)
+"""How SDKs write a member of an object in a form: a field for each, its text as it is."""
 
 
 class BadForm(ValueError):
@@ -68,16 +70,20 @@ class Form:
     def fields(self, body: bytes) -> dict[str, bytes]:
         """The fields that this server reads, each as JSON. Raises BadForm."""
         found = {}
+        wishes = {}
         for part in self.parts:
             value = body[part.value_start : part.value_end]
             if part.name in _READ_AS_JSON:
                 found[part.name] = _json(part.name, value)
             elif part.name in _READ_AS_TEXT:
-                try:
-                    found[part.name] = msgspec.json.encode(value.decode())
-                except UnicodeDecodeError:
-                    raise BadForm(f"{part.name} is not UTF-8", part.name) from None
-        return found
+                found[part.name] = _text(part.name, value)
+            elif inner := _INNER.fullmatch(part.name):
+                wishes[inner[1]] = _scalar(part.name, value)
+        if not wishes:
+            return found
+        if "gridsched" in found:
+            raise BadForm("gridsched is given twice: as one field, and member by member", "gridsched")
+        return found | {"gridsched": msgspec.json.encode(wishes)}
 
     def upstream_body(self, body: bytes, model: str) -> bytes:
         """The client's form without our own fields, with the engine's name of the model."""
@@ -87,7 +93,7 @@ class Form:
         for part in self.parts:
             if part.name == "model":
                 pieces += [body[part.start : part.value_start], model.encode(), _CRLF]
-            elif part.name not in OURS:
+            elif not _is_ours(part.name):
                 pieces.append(body[part.start : part.end])
         pieces.append(body[self.parts[-1].end :])
         return b"".join(pieces)
@@ -105,7 +111,7 @@ def read_form(content_type: bytes, body: bytes) -> Form:
         if len(parts) == MOST_PARTS:
             raise BadForm(f"the form has more than {MOST_PARTS} fields")
         part = _part(body, position, delimiter)
-        if part.name in seen and part.name in _ONCE | OURS:
+        if part.name in seen and (part.name in _ONCE or _is_ours(part.name)):
             raise BadForm(f"the field {part.name!r} is given twice", part.name)
         seen.add(part.name)
         parts.append(part)
@@ -113,6 +119,28 @@ def read_form(content_type: bytes, body: bytes) -> Form:
     if not parts:
         raise BadForm("the form has no fields")
     return Form(content_type, delimiter, tuple(parts))
+
+
+def _is_ours(name: str) -> bool:
+    """Whether only this server understands a field."""
+    return name in OURS or _INNER.fullmatch(name) is not None
+
+
+def _text(name: str, value: bytes) -> bytes:
+    """A field's value where it is text, as JSON. Raises BadForm."""
+    try:
+        return msgspec.json.encode(value.decode())
+    except UnicodeDecodeError:
+        raise BadForm(f"{name} is not UTF-8", name) from None
+
+
+def _scalar(name: str, value: bytes) -> msgspec.Raw:
+    """A member's value, as JSON: a number or a word of JSON where it reads as one, else text. Raises BadForm."""
+    try:
+        msgspec.json.decode(value, type=float | bool | None)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.Raw(_text(name, value))
+    return msgspec.Raw(value)
 
 
 def _json(name: str, value: bytes) -> bytes:

@@ -14,8 +14,8 @@ MAX_TTL_SECONDS = 366 * 24 * 3600.0
 """As in the configuration: more than a year is a slip of the keyboard. For ever is as long as that, too."""
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})")
-_DURATION = re.compile(rf"(-?)((?:(?:\d+\.?\d*|\.\d+)(?:{'|'.join(_UNITS)}))+|\d+)")
+_PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_UNITS)})")  # digits in one way only: it may be all digits
+_DURATION = re.compile(rf"(-?)((?:{_PART.pattern})+|\d+)")
 _number = msgspec.json.Decoder(float | None)
 _words = msgspec.json.Decoder(float | str | None)
 

@@ -147,12 +147,20 @@ def _check_numbers(body: bytes) -> None:
     inside, position = False, 0
     for start, end in _windows(body):
         for found in _NUMBER.finditer(body, start, end):
-            if math.isfinite(float(found[1])):
+            if not _is_out_of_range(found[1]):
                 continue
             inside ^= _quotes(body[position : found.start()]) % 2 == 1
             position = found.start()
             if not inside:
                 raise BadBody("the body is not valid JSON: a number is out of range")
+
+
+def _is_out_of_range(digits: bytes) -> bool:
+    """Whether no float holds it; a row of digits and dots that is no number is in a text, or refused elsewhere."""
+    try:
+        return not math.isfinite(float(digits))
+    except ValueError:
+        return False
 
 
 def _quotes(piece: bytes) -> int:

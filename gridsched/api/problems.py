@@ -60,6 +60,8 @@ _ENDS_THE_CONNECTION = frozenset({"draining", "length_required", "request_timeou
 
 LONGEST_SAID_NAME = 200
 """A client's string is said back to it no longer than this."""
+LONGEST_SENTENCE = 1000
+"""What is wrong with a request may quote keys and words of it that have any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ def invalid(
     message: str, param: str | None = None, code: str = "invalid_request", detail: Mapping[str, object] | None = None
 ) -> RequestError:
     """A request that is wrong in itself."""
+    if len(message) > LONGEST_SENTENCE:
+        message = message[:LONGEST_SENTENCE] + "…"
     return RequestError(Problem(code, message, param, detail=detail or {}))
 
 

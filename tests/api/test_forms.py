@@ -11,6 +11,7 @@ from gridsched.api.decode import InferenceRequest, decode
 from gridsched.api.forms import LONGEST_FIELD_BYTES, MOST_PARTS, BadForm, read_form
 from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
+from gridsched.core.job import JobClass, Quality
 from tests.support.fakes import EVENTS, Script
 from tests.support.front import serving
 
@@ -65,6 +66,15 @@ async def test_H2_a_form_goes_up_byte_for_byte_but_for_what_is_ours(autojump_clo
         assert asked.target == PATH
 
 
+def test_an_object_of_ours_is_heard_as_the_sdks_write_one_in_a_form() -> None:
+    """`extra_body={"gridsched": {…}}` becomes a field for each member; all of them are cut out."""
+    said = {"class": b"batch", "warm_only": b"true", "max_wait_ms": b"500", "quality": b"compact"}
+    request = read(form(*(part(f"gridsched[{key}]", value) for key, value in said.items()), FILE))
+    assert (request.job_class, request.warm_only, request.max_wait_seconds) == (JobClass.BATCH, True, 0.5)
+    assert request.quality is Quality.COMPACT
+    assert request.upstream_body("m", {}) == form(part("model", b"m"), FILE)
+
+
 async def test_a_form_without_a_model_goes_to_one_that_hears(autojump_clock: MockClock) -> None:
     """And the engine is told its name, as with a body."""
     async with serving(autojump_clock) as house:
@@ -116,6 +126,13 @@ BAD = [
     (form(FILE, part("gridsched", b'{"a":' + b"[" * 50_000)), "gridsched"),
     (form(FILE, part("gridsched", b'{"ttl": NaN}')), "gridsched"),
     (form(FILE, part("gridsched", b'{"class": "\xff"}')), "gridsched"),
+    (form(FILE, part("gridsched[class]", b"urgent")), "gridsched.class"),
+    (form(FILE, part("gridsched[class]", b"5")), "gridsched"),
+    (form(FILE, part("gridsched[class]", b"\xff")), "gridsched[class]"),
+    (form(FILE, part("gridsched[ttl]", b"1e999")), "gridsched"),
+    (form(FILE, part("gridsched[warm]", b"true")), "gridsched"),
+    (form(FILE, part("gridsched[ttl]", b"1"), part("gridsched[ttl]", b"1")), "gridsched[ttl]"),
+    (form(FILE, part("gridsched[ttl]", b"1"), part("gridsched", b"{}")), "gridsched"),
     (form(FILE, part("stream", b"yes")), "stream"),
     (form(FILE, part("stream", b'"true"')), "stream"),
     (form(FILE, part("ttl", b"5m")), "ttl"),

@@ -213,10 +213,14 @@ def test_R6_ollamas_words_for_how_long(raw: bytes, seconds: float | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "raw", [b'"soon"', b'""', b'"5 m"', b'"5m5"', b'"m"', b'"1e3"', b'"9999h"', b"1e12", b"[]", b"true"]
+    "raw",
+    [
+        *(b'"soon"', b'""', b'"5 m"', b'"5m5"', b'"m"', b'"1e3"', b'"9999h"', b"1e12", b"[]", b"true"),
+        pytest.param(b'"' + b"1" * 100_000 + b'x"', id="digits"),
+    ],
 )
 def test_H1_what_is_no_duration_is_a_400(raw: bytes) -> None:
-    """It is not taken for one that is near."""
+    """It is not taken for one that is near, and many digits take no longer to read than others."""
     with pytest.raises(RequestError) as caught:
         ttl(None, b"null", raw)
     assert (caught.value.problem.status, caught.value.problem.param) == (400, "keep_alive")
@@ -278,6 +282,7 @@ def test_every_route_has_a_body_here() -> None:
         ({"gridsched": {"warm_only": "yes"}}, "gridsched"),
         ({"gridsched": {"no_evict": 1}}, "gridsched"),
         ({"gridsched": {"quality": "best"}}, "gridsched.quality"),
+        ({"gridsched": {"quality": "b" * 100_000}}, "gridsched.quality"),
         ({"gridsched": {"warm": True}}, "gridsched"),
         ({"gridsched": []}, "gridsched"),
         ({"gridsched": "warm_only"}, "gridsched"),
@@ -290,6 +295,7 @@ async def test_H1_a_wish_that_cannot_be_is_a_400(
     async with serving(autojump_clock) as house:
         answer = await house.ask("POST", CHAT, HELLO | wish)
         assert (answer.status, answer.error["code"], answer.error["param"]) == (400, "invalid_request", param)
+        assert len(answer.body) < 2000  # whatever it quotes
         assert not house.logged("enqueue")
 
 
