@@ -165,6 +165,8 @@ WRONG: Mapping[str, tuple[bytes, ...]] = {
         b'{"ttl":{}}',
         b'{"what":1}',
     ),
+    "ttl": (b'"x"', b"{}", b"-1", b"true", b"1e300"),
+    "keep_alive": (b'"5x"', b"{}", b"[]", b"true", b"1e300"),
 }
 STREAM = (b'"yes"', b"1", b"0", b"[]", b"{}", b'"true"')
 
