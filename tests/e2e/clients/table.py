@@ -38,6 +38,7 @@ FEATURES = [
     "class",
     "errors",
     "retries",
+    "keys",
 ]
 """The columns. `chat` is the client's own way to talk: chat completions, or `/v1/messages` for Anthropic's."""
 
