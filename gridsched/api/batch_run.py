@@ -352,7 +352,7 @@ class BatchRun:
         """Raises StoreError."""
         record, now = self.record, int(self._office.wall())
         life = record.output_expires_seconds
-        expires_at = None if life is None else record.created_at + life
+        expires_at = None if life is None else now + life
         names = (f"{record.id}_output.jsonl", f"{record.id}_error.jsonl")
         files = [
             FileRecord(file_id, record.key, name, "batch_output", size, now, expires_at)

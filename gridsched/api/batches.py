@@ -232,7 +232,9 @@ class Batches:
 
     def _shown(self, record: BatchRecord) -> dict[str, object]:
         """OpenAI's batch object, and ours inside it."""
-        run = self._runner.run_of(record.id) if self._runner is not None else None
+        run = None
+        if self._runner is not None and not record.status.is_over:
+            run = self._runner.run_of(record.id)
         total, well, badly = run.counts if run is not None else (record.total, record.completed, record.failed)
         errors = [msgspec.to_builtins(error) for error in record.errors]
         return {

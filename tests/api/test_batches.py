@@ -287,8 +287,12 @@ async def test_without_a_data_directory_files_are_refused_with_the_reason(autoju
 async def test_a_batch_runs_and_its_answers_are_given_back(clock: MockClock, tmp_path: Path) -> None:
     """Every line once, in OpenAI's shapes, as jobs of the class batch; the engine's own bodies, and counts."""
     async with desk(clock, tmp_path) as at:
-        batch_id = await at.begin(lines(20), metadata={"for": "me"})
+        life = {"anchor": "created_at", "seconds": 3600}
+        batch_id = await at.begin(lines(20), metadata={"for": "me"}, output_expires_after=life)
         done = await at.until(batch_id, "completed")
+        output = (await at.house.ask("GET", f"/v1/files/{done['output_file_id']}")).json
+        assert (output["purpose"], output["filename"]) == ("batch_output", f"{batch_id}_output.jsonl")
+        assert output["expires_at"] == output["created_at"] + 3600
         found = await at.results(done)
         assert set(found) == {f"r{number}" for number in range(20)}
         one = found["r7"]
