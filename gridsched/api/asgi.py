@@ -74,17 +74,21 @@ class DataPlane:
     ) -> None:
         """Answer one request of a caller who has come through the gate."""
         figures = self._house.settings
-        if self.batches.takes(scope):
-            async with self.batches.upload(scope, receive) as upload:
-                await self._serve(scope, receive, send, caller, upload)
-        else:
-            incoming = Incoming(scope, receive, figures.upload_stall_seconds)
-            try:
-                body = await incoming.read(figures.max_body_bytes)
-            except RequestError as error:
-                await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, error.problem)
+        incoming = Incoming(scope, receive, figures.upload_stall_seconds)
+        body: bytes | Upload | None
+        try:
+            if self.batches.takes(scope):
+                body = await self.batches.receive(scope, incoming)
             else:
-                await self._serve(scope, receive, send, caller, body)
+                body = await incoming.read(figures.max_body_bytes)
+        except RequestError as error:
+            await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, error.problem)
+            return
+        try:
+            await self._serve(scope, receive, send, caller, body)
+        finally:
+            if isinstance(body, Upload):
+                await self.batches.put_away(body)
 
     async def _serve(
         self,
@@ -92,7 +96,7 @@ class DataPlane:
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
         caller: Caller,
-        body: bytes | Upload | Problem | None,
+        body: bytes | Upload | None,
     ) -> None:
         """Answer what has come; None is a client that left while it was still sending."""
         if body is None:
@@ -102,11 +106,7 @@ class DataPlane:
         whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, receive, nursery.cancel_scope)
-            if isinstance(body, Problem):
-                await send_problem(exchange, body)
-                whole = True
-            else:
-                whole = await self._answer(exchange, upload)
+            whole = await self._answer(exchange, upload)
             nursery.cancel_scope.cancel()
         if whole:
             await exchange.finish()

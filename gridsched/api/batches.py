@@ -5,12 +5,11 @@ Owns what a batch may be asked to be. Must never run anything itself: `batch_run
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from hypercorn.typing import ASGIReceiveCallable, HTTPScope
+from hypercorn.typing import HTTPScope
 
 from gridsched.api.authority import Caller
 from gridsched.api.batch_asking import Office
@@ -84,23 +83,18 @@ class Batches:
         """Whether a request brings a file, which is written to disk while it comes."""
         return scope["method"] == "POST" and scope["path"] == FILES
 
-    @asynccontextmanager
-    async def upload(self, scope: HTTPScope, receive: ASGIReceiveCallable) -> AsyncIterator[Upload | Problem | None]:
-        """The file that a request brings, a refusal, or None where the client left. What was not kept is gone at the
-        block's end."""
-        figures = self._house.settings
-        body = Incoming(scope, receive, figures.upload_stall_seconds)
+    async def receive(self, scope: HTTPScope, body: Incoming) -> Upload | None:
+        """The file that a request brings, None where the client left. Raises RequestError."""
         if (refusal := self.refusal()) is not None:
-            yield refusal if await body.drop() else None
-            return
-        folder = self._office.store.folder
+            raise RequestError(refusal)
         content_type = joined(scope["headers"]).get(b"content-type", b"")
-        upload = await receive_upload(body, content_type, folder, figures.batches.max_file_bytes)
-        try:
-            yield upload
-        finally:
-            if isinstance(upload, Upload) and self._office.store.file(upload.id) is None:
-                await discard(folder, upload.id)
+        longest = self._house.settings.batches.max_file_bytes
+        return await receive_upload(body, content_type, self._office.store.folder, longest)
+
+    async def put_away(self, upload: Upload) -> None:
+        """Remove a file that was not kept."""
+        if self._office.store.file(upload.id) is None:
+            await discard(self._office.store.folder, upload.id)
 
     async def run(self) -> None:
         """Run batches until cancelled."""
@@ -113,7 +107,7 @@ class Batches:
             return await self._route(exchange, upload)
         except RequestError as error:
             if upload is not None:
-                await discard(self._office.store.folder, upload.id)  # before anybody is told
+                await self.put_away(upload)  # before anybody is told
             await send_problem(exchange, error.problem)
             return True
 

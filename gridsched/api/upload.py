@@ -1,7 +1,7 @@
 """A file that a client hands in (`POST /v1/files`): a form, written to disk while it comes.
 
-Owns reading the form and its limits. Never holds more of a file in memory than one piece. A form that is refused is
-read to its end all the same, as any body is, and leaves nothing behind.
+Owns reading the form and its limits. Never holds more of a file in memory than one piece. A form that is refused
+leaves nothing behind.
 """
 
 import logging
@@ -111,26 +111,21 @@ class _Form:
         self.ended = True
 
 
-async def receive_upload(body: Incoming, content_type: bytes, folder: Folder, longest: int) -> Upload | Problem | None:
-    """The file that comes with a request, on disk; a refusal; None when the client leaves before its end."""
+async def receive_upload(body: Incoming, content_type: bytes, folder: Folder, longest: int) -> Upload | None:
+    """The file that comes with a request, on disk; None when the client leaves before its end. Raises RequestError, as
+    soon as it is known that it is not wanted."""
     file_id = f"file-{secrets.token_hex(12)}"
     upload: Upload | None = None
-    problem: Problem | None = None
     try:
-        try:
-            upload = await _received(body, content_type, folder, file_id, longest)
-        except RequestError as error:
-            problem = error.problem
-        except FormParserError as error:
-            problem = invalid(f"the form cannot be read: {error}").problem
-        except OSError as error:
-            problem = of_disk(error)
-        if not await body.drop():
-            return None
-        return problem or upload
+        upload = await _received(body, content_type, folder, file_id, longest)
+    except FormParserError as error:
+        raise invalid(f"the form cannot be read: {error}") from None
+    except OSError as error:
+        raise RequestError(of_disk(error)) from None
     finally:
         if upload is None:
             await discard(folder, file_id)
+    return upload
 
 
 async def _received(body: Incoming, content_type: bytes, folder: Folder, file_id: str, longest: int) -> Upload | None:
