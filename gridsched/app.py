@@ -427,6 +427,7 @@ def figures_of(settings: Settings) -> FrontSettings:
     """The figures of the front."""
     return FrontSettings(
         host=settings.server.host,
+        names=frozenset({socket.gethostname().lower()}),
         cors_origins=frozenset(settings.server.cors_origins),
         trusted_proxies=settings.server.trusted_proxies,
         max_body_bytes=settings.server.max_body_bytes,

@@ -48,7 +48,7 @@ RESTART = 75
 """The contract's exit code: whoever runs the server is asked to start it again."""
 
 OPEN = frozenset({"get_health"})
-"""What needs no scope; the gate has let in whoever may ask it."""
+"""What needs no scope."""
 
 
 class Connection(TrioASGIHTTPConnection):
@@ -98,6 +98,8 @@ def _add_routes(app: QuartTrio, house: House) -> None:
         told = health(house, began)
         if request.args.get("deep") not in {"1", "true"}:
             return _json(told)
+        if (problem := _refusal(house, Scope.INFERENCE, Scope.READ)) is not None:  # it makes models work
+            return _problem(problem)
         told["deep"] = checked = await deep(house)
         return _json(told, 503 if checked["status"] == "failed" else 200)
 
@@ -176,9 +178,7 @@ def _add_errors(app: QuartTrio, house: House) -> None:
         """What looks needs `read`, all else changes the machine; that a route is not there is no secret."""
         if request.routing_exception is not None or request.endpoint in OPEN:
             return None
-        headers = joined(cast("HTTPScope", request.scope)["headers"])
-        needed = Scope.READ if request.method in LOOKING else Scope.ADMIN
-        problem = house.authority.refuse(caller_of(request.scope), (needed,), headers)
+        problem = _refusal(house, Scope.READ if request.method in LOOKING else Scope.ADMIN)
         return _problem(problem) if problem is not None else None
 
     @app.errorhandler(RequestError)
@@ -195,6 +195,12 @@ def _add_errors(app: QuartTrio, house: House) -> None:
             case InternalServerError():
                 return _problem(Problem("internal", "an error of this server; its log has the details"))
         return _problem(Problem("invalid_request", str(error.description), passed_status=error.code))
+
+
+def _refusal(house: House, *needed: Scope) -> Problem | None:
+    """Why whoever asks may not, where it has none of these scopes."""
+    headers = joined(cast("HTTPScope", request.scope)["headers"])
+    return house.authority.refuse(caller_of(request.scope), needed, headers)
 
 
 def _job_id(text: str) -> JobId:

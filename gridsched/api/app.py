@@ -112,7 +112,8 @@ class Dispatch:
         self._data_plane = data_plane
         self._rest = rest
         self._settings = settings = house.settings
-        self._origins = Origins(settings.host, settings.cors_origins)
+        self._origins = Origins(settings.host, settings.cors_origins, settings.names)
+        self._authority = house.authority
         self._gate = Gate(house.authority, settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -120,18 +121,23 @@ class Dispatch:
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
         headers = joined(scope["headers"])
         answer = _adding(self._origins.headers(headers), send)
-        came = self._gate.way(scope["client"], headers)
-        if (problem := self._origins.refuse(headers, by_any_name=came.is_sent_on)) is not None:
+        here = self._gate.is_from_here(scope["client"], headers)
+        if (problem := self._origins.refuse(headers, by_any_name=self._by_any_name(here=here))) is not None:
             await self._say(scope, receive, answer, problem)
         elif (preflight := self._origins.preflight(scope["method"], headers)) is not None:
             await send({"type": "http.response.start", "status": 204, "headers": preflight})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif isinstance(admitted := self._gate.admit(scope, headers, came), Problem):
+        elif isinstance(admitted := self._gate.admit(scope, headers, here=here), Problem):
             await self._say(scope, receive, answer, admitted)
         elif in_data_plane(scope["path"]):
             await self._data_plane(scope, receive, answer, admitted)
         else:
             await self._to_the_rest(stamped(scope, admitted), receive, answer)
+
+    def _by_any_name(self, *, here: bool) -> bool:
+        """Whether the server may be known by any name: to those who must show a key, which no page has. On loopback it
+        has none but its own, whoever asks."""
+        return not here or (self._authority.has_keys and not self._origins.is_on_loopback)
 
     async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)

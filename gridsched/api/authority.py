@@ -67,7 +67,8 @@ class Authority:
         self._known = [*self._admin, *((bytes.fromhex(key.sha256), _caller(key)) for key in keys or ())]
 
     @property
-    def _has_keys(self) -> bool:
+    def has_keys(self) -> bool:
+        """Whether everybody must show one; so it is where they could not be read."""
         return not self._readable or len(self._known) > len(self._admin)
 
     def identify(self, headers: Mapping[bytes, bytes], *, here: bool) -> Caller | Problem:
@@ -78,7 +79,7 @@ class Authority:
                 return known
         if not self._readable:
             return _unknown("this server cannot read its API keys, so it takes none; its log says what is wrong")
-        if self._has_keys:
+        if self.has_keys:
             said = "this API key is not known here" if _is_said(headers) else "this server wants an API key"
             return _unknown(f"{said}; show one as Authorization: Bearer KEY or x-api-key: KEY")
         if here:
@@ -93,9 +94,13 @@ class Authority:
         """Whether the keys could be read."""
         return self._readable
 
-    def named(self, key: str) -> Caller | None:
-        """Who asked by this key, for what is done for him later; "" is a caller without one. None: it was revoked."""
-        return ANYBODY if not key else next((caller for _, caller in self._known if caller.key == key), None)
+    def named(self, key: str) -> Caller | Problem:
+        """Who asked models by this key, for what is done for him later; "" is a caller without one. Or why that is done
+        no longer: the key was revoked, or made anew with other scopes."""
+        caller = ANYBODY if not key else next((caller for _, caller in self._known if caller.key == key), None)
+        if caller is None:
+            return Problem("invalid_api_key", f"the API key {key} has been revoked")
+        return self.refuse(caller, (Scope.INFERENCE,), {}) or caller
 
     def _caller_by(self, digest: bytes) -> Caller | None:
         """Looks at all of them, whichever it is."""

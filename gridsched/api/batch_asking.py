@@ -119,10 +119,11 @@ class Asker:
             b"x-max-wait-ms": b"%d" % math.ceil(left * 1000),
         }
         caller = self._office.house.authority.named(record.key)
-        exchange = InProcessExchange(record.endpoint, headers, body, request_id, caller or NOBODY)
-        if caller is None:
-            exchange.replace_by(Problem("invalid_api_key", f"the API key {record.key} has been revoked"))
+        if isinstance(caller, Problem):
+            exchange = InProcessExchange(record.endpoint, headers, body, request_id, NOBODY)
+            exchange.replace_by(caller)
             return exchange
+        exchange = InProcessExchange(record.endpoint, headers, body, request_id, caller)
 
         def submitted(job: JobId) -> None:
             self._jobs[request_id] = job

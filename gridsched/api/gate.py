@@ -6,7 +6,6 @@ header about where somebody is that a proxy of ours has not written. Pure, but f
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, cast
 
@@ -27,15 +26,6 @@ LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _CALLER = "gridsched.caller"
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a request came: from this machine (`is_here`), or through a proxy of ours from elsewhere (`is_sent_on`).
-    Whoever comes that way needs a credential, which no page has; so it may know the server by any name."""
-
-    is_here: bool
-    is_sent_on: bool
-
-
 class Gate:
     """Lets requests in. `trusted` are the proxies that may say who called."""
 
@@ -44,16 +34,14 @@ class Gate:
         self._trusted = trusted
         self._has_warned = False
 
-    def way(self, client: tuple[str, int] | None, headers: Mapping[bytes, bytes]) -> Way:
-        """How a request came, by its connection and what proxies of ours have written."""
-        peer = _address(client[0]) if client else None
-        address = self._address(peer, headers)
-        is_here = address is not None and address.is_loopback
-        return Way(is_here, is_sent_on=address is not peer and not is_here)
+    def is_from_here(self, client: tuple[str, int] | None, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a request comes from this machine, by its connection and what proxies of ours have written."""
+        address = self._address(_address(client[0]) if client else None, headers)
+        return address is not None and address.is_loopback
 
-    def admit(self, scope: HTTPScope, headers: Mapping[bytes, bytes], way: Way) -> Caller | Problem:
+    def admit(self, scope: HTTPScope, headers: Mapping[bytes, bytes], *, here: bool) -> Caller | Problem:
         """Who asks, or why that gets nothing. In the data plane the caller may ask models."""
-        caller = self._authority.identify(headers, here=way.is_here)
+        caller = self._authority.identify(headers, here=here)
         if isinstance(caller, Problem):
             return NOBODY if _is_open(scope) else caller
         if not in_data_plane(scope["path"]):
@@ -67,7 +55,7 @@ class Gate:
             if peer is not None and peer.is_loopback and _is_forwarded(headers):
                 self._warn_once(peer)
             return peer
-        found = {self._first_foreign(hops) for hops in (_forwarded_for(headers), _forwarded(headers)) if hops}
+        found = {self._first_foreign(peer, hops) for hops in (_forwarded_for(headers), _forwarded(headers)) if hops}
         if not found:
             return peer
         # A proxy writes one of the two headers, and passes the other on as its client wrote it.
@@ -76,14 +64,16 @@ class Gate:
     def _is_trusted(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._trusted)
 
-    def _first_foreign(self, hops: Sequence[str]) -> Address | None:
-        """The last hop that is no proxy of ours; where all are ours, the first. None for what is no address."""
-        address = None
+    def _first_foreign(self, peer: Address | None, hops: Sequence[str]) -> Address | None:
+        """The last hop that is no proxy of ours; where all are ours, the first. None for what is no address, and for a
+        loopback address that somebody on another machine has written: that is not this machine."""
+        address, is_here = peer, True
         for hop in reversed(hops):
+            is_here = is_here and address is not None and address.is_loopback
             address = _address(hop)
             if not self._is_trusted(address):
                 break
-        return address
+        return None if address is not None and address.is_loopback and not is_here else address
 
     def _warn_once(self, peer: Address) -> None:
         if not self._has_warned:
@@ -108,8 +98,8 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
 
 
 def _is_open(scope: HTTPScope) -> bool:
-    """Whether the server is alive may be asked by all; the deep check makes models work, and may not."""
-    return scope["path"] == "/health" and scope["method"] in LOOKING and b"deep" not in scope["query_string"]
+    """Whether the server is alive may be asked by all; the route says who may have its deep check."""
+    return scope["path"] == "/health" and scope["method"] in LOOKING
 
 
 def _is_forwarded(headers: Mapping[bytes, bytes]) -> bool:

@@ -2,7 +2,8 @@
 
 Being on loopback is not being this machine: a page from elsewhere can make a browser send requests here. So a request
 for a foreign host (a rebound name), or with another origin (port included, `null` too), gets nothing, unless the
-configuration names that origin. Programs that are no browsers send no `Origin` and the host they dialled.
+configuration names that origin. Programs that are no browsers send no `Origin` and the host they dialled. A page that
+has a picture or a script loaded sends no `Origin` either; there its browser says that it was another site's page.
 
 Owns the answer to a preflight and every `Access-Control-*` header. There is no "any origin": each page that a person
 opens could then use the models, and nothing in such a request tells it from one that is wanted.
@@ -42,22 +43,31 @@ class Origins:
 
     host: str
     listed: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether nobody on another machine can reach the server but through a proxy."""
+        return _is_loopback(self.host.lower())
 
     def refuse(self, headers: Mapping[bytes, bytes], *, by_any_name: bool = False) -> Problem | None:
-        """The refusal, or None for a request that may pass. A server that others can reach, be it through a proxy
-        (`by_any_name`), has names we cannot know."""
+        """The refusal, or None for a request that may pass. To those whom a name cannot help to get in the server may
+        be known by any (`by_any_name`)."""
         host = _said(headers, b"host")
-        own = self.host.lower()
-        name = _hostname(f"//{host}")
-        if host and not by_any_name and _is_loopback(own) and not (_is_loopback(name) or name == own):
+        if host and not by_any_name and not self._is_own(_hostname(f"//{host}")):
             return Problem("cross_origin", f"this server does not answer for the host {host[:LONGEST_SAID_NAME]!r}")
         if b"origin" not in headers:
-            return None
+            return _refuse_loaded_by_a_page(headers)
         origin = _said(headers, b"origin")
         if origin in self.listed or (host and origin in {f"http://{host}", f"https://{host}"}):
             return None
         message = f"requests from the origin {origin[:LONGEST_SAID_NAME]!r} are not taken"
         return Problem("cross_origin", f"{message}; server.cors_origins lists those that are")
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a name is this machine's, and nobody can have it lead here from another's page."""
+        is_address = not self.is_on_loopback and _is_address(name)
+        return _is_loopback(name) or name == self.host.lower() or name in self.names or is_address
 
     def headers(self, headers: Mapping[bytes, bytes]) -> tuple[Header, ...]:
         """What an answer to this request says to browsers."""
@@ -94,18 +104,30 @@ class Origins:
         return tuple(answer)
 
 
+def _refuse_loaded_by_a_page(headers: Mapping[bytes, bytes]) -> Problem | None:
+    """What a page of another site, or of another port here, has loaded without asking for leave; that a person follows
+    its link is not that."""
+    site, whither = _said(headers, b"sec-fetch-site"), _said(headers, b"sec-fetch-dest")
+    if site not in {"cross-site", "same-site"} or whither == "document":
+        return None
+    return Problem("cross_origin", "what a page of another origin loads without saying so is not given to it")
+
+
 def _said(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1").strip().lower()
 
 
 def _is_loopback(name: str) -> bool:
     """A name that no name server can hand to somebody else: an address as such, or one under `localhost`."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
+    return name == "localhost" or name.endswith(".localhost") or (_is_address(name) and ip_address(name).is_loopback)
+
+
+def _is_address(name: str) -> bool:
     try:
-        return ip_address(name).is_loopback
+        ip_address(name)
     except ValueError:
         return False
+    return True
 
 
 def _hostname(url: str) -> str:

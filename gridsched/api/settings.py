@@ -27,6 +27,7 @@ class FrontSettings:
     """Seconds and bytes. `host` is what the server listens on: on loopback, other hosts' names are foreign (H6)."""
 
     host: str = "127.0.0.1"
+    names: frozenset[str] = frozenset()  # of this machine, in lower case
     cors_origins: frozenset[str] = frozenset()  # pages from elsewhere that may use the server
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()  # they alone may say who called (H6)
     max_body_bytes: int = 64 * MIB

@@ -155,25 +155,24 @@ class KeyFile:
         self._data_dir = data_dir
         self._say = say
         self._said = ""
-        self._seen: object = ...
+        self._seen: object = ...  # what the file was when it was read; nothing yet
         self.look()
 
     def look(self) -> bool:
         """Read the file if it is another than at the last look: whether the keys are others now. Where it cannot be
         read, or is gone, that is said once and the keys from before hold. Blocks."""
-        path, is_first = self._data_dir / FILE, self._seen is ...
+        path, is_first = self._data_dir / FILE, self._seen is ... and not self._said
         stamp = _stamp(path)
         if stamp == self._seen:
             return False
-        self._seen = stamp
         try:
             keys = read_keys(self._data_dir)
             if stamp is None and not is_first and self.keys != ():
                 raise KeysError(f"{path} is gone")  # noqa: TRY301 - one place that says what is wrong
         except KeysError as error:
             self._tell(str(error))
-            return False
-        self._said = ""
+            return False  # it is read at the next look again: what failed may have been the machine, not the file
+        self._seen, self._said = stamp, ""
         before, self.keys = self.keys, keys
         return keys != before
 

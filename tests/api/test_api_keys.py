@@ -83,7 +83,9 @@ async def test_H6_with_keys_no_route_answers_without_one(
         assert answer.error["type"] == "invalid_request_error"
         assert answer.headers["www-authenticate"] == "Bearer"
         assert (await house.ask("GET", "/health", headers=headers)).status == 200
-        assert (await house.ask("GET", "/health?deep=1", headers=headers)).status == 401
+        for query in ("deep=1", "deep=true", "d%65ep=1", "a=b&%64%65%65%70=1", "deep=1&deep=0"):
+            refused = await house.ask("GET", f"/health?{query}", headers=headers)
+            assert (refused.status, refused.error["code"]) == (401, "invalid_api_key"), query
         assert house.logged("enqueue") == []
 
 
@@ -119,6 +121,9 @@ ROUTES = {
     ("POST", "/v1/chat/completions"): {Scope.INFERENCE},
     ("GET", "/v1/models"): {Scope.INFERENCE, Scope.READ},
     ("GET", f"/v1/models/{MODEL}"): {Scope.INFERENCE, Scope.READ},
+    ("GET", "/api/v0/models"): {Scope.INFERENCE, Scope.READ},
+    ("GET", "/health"): set(Scope),
+    ("GET", "/health?deep=1"): {Scope.INFERENCE, Scope.READ},
     ("GET", "/metrics"): {Scope.READ},
     ("GET", "/api/status"): {Scope.READ},
     ("GET", "/api/models"): {Scope.READ},

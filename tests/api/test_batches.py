@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from gridsched.api.batch_lines import answer_line, undone_line
 from gridsched.api.settings import BatchFigures, FrontSettings
 from gridsched.core.job import JobClass
+from gridsched.credentials import Scope
 from gridsched.daytime import window_of
 from gridsched.ports import UpstreamFailureKind
 from gridsched.store.batches import BatchRecord, BatchStore, FileRecord, Status
@@ -702,6 +703,29 @@ async def test_H6_a_key_sees_its_own_files_and_batches_and_admin_all(clock: Mock
             ]
             assert (seen[0] > 0, seen[1], seen[2]) == (True, 0, seen[0])
         await until(lambda: at.store.by_status()[Status.COMPLETED])
+
+
+@pytest.mark.parametrize(("scopes", "status"), [((), 401), ((Scope.READ,), 403), ((Scope.INFERENCE,), 200)])
+async def test_H6_a_batch_goes_on_by_what_its_key_may_now(
+    clock: MockClock, tmp_path: Path, scopes: tuple[Scope, ...], status: int
+) -> None:
+    """The rest of the lines of a key that was revoked, or made anew with other scopes, are refused one by one."""
+    root = {"Authorization": f"Bearer {ADMIN_WORD}"}
+    async with desk(clock, tmp_path) as at:
+        at.house.authority.keep((key("ann"), key("bob")))
+        made = await at.begin(b"\n".join(chat(number, max_tokens=20) for number in range(12)), CHAT, shown("ann"))
+        await at.house.until_logged("complete")
+        at.house.authority.keep((*([key("ann", *scopes)] if scopes else []), key("bob")))
+        await until(lambda: at.store.by_status()[Status.COMPLETED])
+        batch = (await at.house.ask("GET", f"/v1/batches/{made}", headers=root)).json
+        counts, served = batch["request_counts"], len(at.house.logged("complete"))
+        assert counts == {"total": 12, "completed": served, "failed": 12 - served}
+        if status == 200:
+            assert served == 12
+            return
+        told = await at.house.ask("GET", f"/v1/files/{batch['error_file_id']}/content", headers=root)
+        answers = [json.loads(text)["response"]["status_code"] for text in told.body.splitlines()]
+        assert answers == [status] * (12 - served)
 
 
 async def test_S1_a_batch_has_no_higher_class_than_its_key_and_keeps_its_bounds(

@@ -1,5 +1,6 @@
 """Where a request comes from and who asks, before anything of it is read (H6)."""
 
+from hashlib import sha256
 from ipaddress import ip_network
 from typing import Any, cast
 
@@ -12,27 +13,26 @@ from gridsched.api.exchange import joined
 from gridsched.api.gate import Gate
 from gridsched.api.problems import Problem
 from gridsched.api.settings import FrontSettings
+from gridsched.credentials import ApiKey, Scope
 from tests.support.front import ADMIN_WORD, serving
 
 PROXY = "10.0.0.1"
 TRUSTED = ["10.0.0.0/24", "127.0.0.1", "fd00::/8"]
 
 
-def admitted(
-    peer: str | None, trusted: list[str], path: str = "/v1/models", query: bytes = b"", **headers: str
-) -> Caller | Problem:
+def admitted(peer: str | None, trusted: list[str], path: str = "/v1/models", **headers: str) -> Caller | Problem:
     """What the gate says of a request, on a server without keys. Underscores stand for dashes."""
     named = {"host": "localhost:1234"} | {name.replace("_", "-"): value for name, value in headers.items()}
     scope: dict[str, Any] = {
         "method": "GET",
         "path": path,
-        "query_string": query,
+        "query_string": b"",
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
         "client": (peer, 4711) if peer else None,
     }
     gate = Gate(Authority("a" * 32), [ip_network(each) for each in trusted])
     said = joined(scope["headers"])
-    return gate.admit(cast("HTTPScope", scope), said, gate.way(scope["client"], said))
+    return gate.admit(cast("HTTPScope", scope), said, here=gate.is_from_here(scope["client"], said))
 
 
 HERE = [
@@ -41,9 +41,10 @@ HERE = [
     ("::1", [], {}),
     ("::ffff:127.0.0.1", [], {}),
     ("127.0.0.1", TRUSTED, {}),
-    (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1"}),
-    (PROXY, TRUSTED, {"forwarded": 'for="[::1]:4711";proto=https'}),
-    (PROXY, TRUSTED, {"x_forwarded_for": "::1", "forwarded": "For=[::1]"}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "127.0.0.1"}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "127.0.0.5, 127.0.0.1"}),
+    ("::ffff:127.0.0.1", TRUSTED, {"forwarded": 'for="[::1]:4711";proto=https'}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "::1", "forwarded": "For=[::1]"}),
     ("127.0.0.1", [], {"x_forwarded_for": "203.0.113.9"}),
 ]
 ELSEWHERE = [
@@ -59,6 +60,15 @@ ELSEWHERE = [
     (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1, 203.0.113.9, 10.0.0.7"}),
     (PROXY, TRUSTED, {"x_forwarded_for": "127.0.0.1, unknown"}),
     (PROXY, TRUSTED, {"x_forwarded_for": "localhost"}),
+    (
+        PROXY,
+        TRUSTED,
+        {"x_forwarded_for": "127.0.0.1"},
+    ),  # the proxy's own machine, or made up by a client in its network
+    (PROXY, TRUSTED, {"x_forwarded_for": "::1, 127.0.0.1"}),
+    (PROXY, TRUSTED, {"forwarded": 'for="[::1]:4711";proto=https'}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "127.0.0.1, 10.0.0.7"}),
+    ("127.0.0.1", TRUSTED, {"x_forwarded_for": "127.0.0.1, 10.0.0.7, 127.0.0.1"}),
     (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1, for=203.0.113.9;by=10.0.0.1"}),
     (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1, for=_hidden"}),
     (PROXY, TRUSTED, {"forwarded": "for=127.0.0.1, by=10.0.0.1"}),
@@ -87,10 +97,9 @@ def test_H6_without_keys_nobody_else_is_and_hears_how_to_make_one(
     assert "gridsched keys add" in problem.message
 
 
-def test_H6_whether_the_server_lives_may_be_asked_by_all_but_not_the_deep_check() -> None:
-    """That one makes models work."""
+def test_H6_whether_the_server_lives_may_be_asked_by_all() -> None:
+    """That, and nothing near it."""
     assert admitted("192.0.2.7", [], "/health") is NOBODY
-    assert isinstance(admitted("192.0.2.7", [], "/health", b"deep=1"), Problem)
     assert isinstance(admitted("192.0.2.7", [], "/health/x"), Problem)
     assert isinstance(admitted("192.0.2.7", [], "/metrics"), Problem)
 
@@ -112,10 +121,37 @@ async def test_H6_through_a_proxy_the_server_has_other_names_for_those_with_a_ke
             assert (answer.status, answer.json.get("error") and answer.error["code"]) == (status, code), headers
 
 
+async def test_H6_a_name_bound_anew_gets_nothing_where_others_can_reach_the_server_too(
+    autojump_clock: MockClock,
+) -> None:
+    """Without keys this machine is let in by where it is, so a page must not get there by a name of its own; once
+    everybody must show a key, names are free."""
+    page = {"Host": "evil.example:1234", "Origin": "http://evil.example:1234"}
+    async with serving(autojump_clock, FrontSettings(host="0.0.0.0", names=frozenset({"rig"}))) as house:  # noqa: S104 - its name; it listens on loopback
+        for named in (page, {"Host": "evil.example"}, {"Host": "rig.example"}):
+            refused = await house.ask("GET", "/v1/models", headers=named)
+            assert (refused.status, refused.error["code"]) == (403, "cross_origin"), named
+        for host in ("rig:1234", "localhost", "192.0.2.7:1234", "[::1]"):
+            assert (await house.ask("GET", "/v1/models", headers={"Host": host})).status == 200, host
+        house.authority.keep([ApiKey("tom", sha256(b"tom").hexdigest(), (Scope.READ,))])
+        for named, status in ((page, 401), ({"Host": "rig.example", "x-api-key": "tom"}, 200)):
+            assert (await house.ask("GET", "/v1/models", headers=named)).status == status, named
+
+
+async def test_H6_only_the_deep_check_of_whether_it_lives_wants_a_credential(autojump_clock: MockClock) -> None:
+    """It makes models work; from elsewhere, without keys, nobody has one."""
+    figures = FrontSettings(trusted_proxies=(ip_network("127.0.0.0/8"),))
+    elsewhere = {"X-Forwarded-For": "203.0.113.9"}
+    async with serving(autojump_clock, figures) as house:
+        assert (await house.ask("GET", "/health", headers=elsewhere)).status == 200
+        assert (await house.ask("GET", "/health?d%65ep=1", headers=elsewhere)).status == 401
+        assert (await house.ask("GET", "/health?deep=1")).status == 200
+
+
 def test_H6_a_proxy_that_is_not_trusted_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """All its clients count as this machine: whoever runs the server should know."""
     gate = Gate(Authority())
     for _ in range(3):
-        assert gate.way(("127.0.0.1", 1), {b"x-forwarded-for": b"203.0.113.9"}).is_here
+        assert gate.is_from_here(("127.0.0.1", 1), {b"x-forwarded-for": b"203.0.113.9"})
     assert len(caplog.records) == 1
     assert "server.trusted_proxies" in caplog.text

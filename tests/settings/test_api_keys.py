@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -208,6 +209,24 @@ def test_H6_a_server_that_began_without_readable_keys_takes_them_when_they_are_m
     assert (file.look(), file.keys) == (False, None)
     add_key(tmp_path, FULL)
     assert (file.look(), file.keys) == (True, (FULL,))
+
+
+def test_H6_a_key_that_was_revoked_while_the_file_could_not_be_read_is_known_no_longer_when_it_can(
+    tmp_path: Path,
+) -> None:
+    """What failed was the machine (no descriptor was left), and nothing changes the file afterwards."""
+    add_key(tmp_path, FULL)
+    said: list[str] = []
+    file = KeyFile(tmp_path, said.append)
+    revoke_key(tmp_path, "tom")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+    try:
+        looks = [file.look() for _ in range(3)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (looks, file.keys, len(said)) == ([False] * 3, (FULL,), 1)
+    assert (file.look(), file.keys) == (True, ())
 
 
 CHANGES = """

@@ -6,7 +6,7 @@ Server and client share one trio loop, so a jumping clock is safe: a byte on loo
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self, cast
 
 import h11
@@ -209,7 +209,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     port = int(listener.getsockname()[1])
     ended = trio.Event()
     authority = Authority(ADMIN_WORD)
-    front = Front(listener, replace(figures or FrontSettings(), host="127.0.0.1"), metrics, authority, resolve, batches)
+    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches)
 
     async def serve() -> None:
         await runtime.serve(front)
