@@ -35,6 +35,7 @@ from gridsched.settings.values import (
     TEXT,
     WINDOW,
     Amount,
+    Reads,
     duration,
     is_null,
     one_of,
@@ -47,6 +48,15 @@ from gridsched.vram.launches import CacheTypes
 _SWITCH: Mapping[str, object] = {"on": True, "off": False}
 
 
+def _no_tls(value: object) -> None:
+    """Raises ValueError for all but nothing."""
+    if not is_null(value):
+        raise ValueError("TLS is not spoken here: put a proxy that speaks it in front, and name it in trusted_proxies")
+
+
+_NO_TLS = Reads("`null`", lambda value, _: _no_tls(value), {"type": "null"})
+
+
 class ServerSettings(Section):
     """Where the gateway listens."""
 
@@ -57,6 +67,9 @@ class ServerSettings(Section):
         (),
         "Origins whose pages may use this server from a browser, as in `http://localhost:3000`: each whole, with its"
         " port; there is no `*`.",
+    )
+    tls: Annotated[None, _NO_TLS] = _setting(
+        None, "Plain HTTP is spoken, and nothing else can be said here; a proxy in front of this server may speak TLS."
     )
     trusted_proxies: Annotated[tuple[Annotated[Network, NETWORK], ...], BeforeValidator(_list)] = _setting(
         (),

@@ -5,15 +5,39 @@ from pathlib import Path
 
 import pytest
 
-from gridsched.settings.load import load
+from gridsched.settings.load import defaults, load
 from gridsched.settings.reference import (
     json_schema,
     json_schema_text,
     settings_there_are,
     with_table,
 )
+from tests.settings.reading import fault, read
 
 ROOT = Path(__file__).parents[2]
+
+WRITTEN_OUT = """
+    server:    {host: 127.0.0.1, port: 1234, cors_origins: [], max_body: 64MiB, tls: null, trusted_proxies: []}
+    scheduler: {interactive_cooldown: 2s, background_max_starvation: 3s, background_share: 0.5,
+                batch_max_starvation: 2m, embedding_chunk: 32, hot_window: 5m, eviction: cost, min_residency: 30s,
+                interactive_turn: auto, relief_slots: 4, fit_wait: 10s, abort_after: null, hot_yield_after: null,
+                interactive_reserved_slots: auto, background_pause: off, pause_limit: 3s,
+                queues: {interactive: {max_length: 256, max_wait: null}, background: {}, batch: {}}}
+    devices:   {headroom: 5%, host_budget: null, ignore: []}
+    engine:    {path: auto, startup_timeout: 300s}
+    library:   {dirs: [auto], default_model: null}
+    defaults:  {ctx_target: 32768, ctx_floor: 8192, parallel: auto, cache_type: auto, reasoning_format: auto,
+                idle_ttl: 30m}
+    watchdog:  {port: 1235}
+    models: {}
+    families: {}
+"""
+MODEL = """
+    models:
+      big: {path: /m, ctx_size: 16384, parallel: 2, tier: auto, class: null, idle_ttl: 30m, aliases: [gpt-4o],
+            flags: ["-fa", "on"], device: auto, mmproj: null, capabilities: auto, env: {}}
+    families: {all: {preferred: big}}
+"""
 CONFIGS = sorted((ROOT / "config").glob("*.yaml"))
 README = ROOT / "gridsched" / "settings" / "README.md"
 
@@ -33,6 +57,18 @@ def test_a_shipped_configuration_loads(path: Path) -> None:
     assert settings.entries()
     assert settings.library.default_model in {None, *settings.models}
     assert settings.policy().relief_slots > 0
+
+
+def test_every_default_can_be_written_out() -> None:
+    """`null` and `auto` among them; it is the same configuration then."""
+    assert read(WRITTEN_OUT) == defaults()
+    (entry,) = read(MODEL).entries()
+    assert (entry.aliases, entry.flags, entry.default_class) == (("gpt-4o",), ("-fa", "on"), None)
+
+
+def test_that_tls_is_not_spoken_is_said() -> None:
+    """Whoever asks for it does not get a server that speaks in the clear."""
+    assert "put a proxy" in fault("server: {tls: {certificate: a.pem, key: b.pem}}")
 
 
 def test_the_readmes_table_is_up_to_date() -> None:

@@ -183,7 +183,8 @@ def test_a_case_shows_something(key: str, case: Case) -> None:
 
 def test_every_setting_has_a_case() -> None:
     """A new setting must show where it arrives."""
-    assert list(CASES) == [".".join(setting.key) for setting in settings_there_are()]
+    settings = [".".join(setting.key) for setting in settings_there_are() if setting.word != "`null`"]
+    assert list(CASES) == settings  # one that can only be null arrives nowhere
 
 
 def test_the_defaults_are_the_rules_own() -> None:
