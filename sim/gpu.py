@@ -18,7 +18,7 @@ from gridsched.ports import Backend, DeviceInfo
 
 GIB = 1 << 30
 DEFAULT_CARDS = (16 * GIB,)
-HEADROOM_SHARE = 0.03  # the four simulated models, 15.5 GiB together, just live side by side on one default card
+HEADROOM_SHARE = 0.03  # the first four simulated models, 15.5 GiB together, just live side by side on one card
 
 
 class CardFull(Exception):

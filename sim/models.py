@@ -1,7 +1,7 @@
 """A simulated catalog behind `ports.Catalog`: five models that need no file, so `serve --sim` starts with nothing.
 
 Owns their sizes, ladders and names. Sizes follow the mixed-load scenario: a chat model of 8.3 GiB beside two smaller
-ones, an embedder and a reranker, 15.8 GiB together. It never looks at a file or a device.
+ones and an embedder, 15.5 GiB together; a reranker goes with any three of them. It never looks at a file or a device.
 """
 
 import difflib

@@ -8,15 +8,21 @@ import os
 import re
 import select
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-NAME, STATE, PARENT, THREADS, START_TICKS = 0, 1, 2, 18, 20
+NAME, STATE, PARENT, THREADS, START_TICKS, MEMORY = 0, 1, 2, 18, 20, 21
+ENVIRONMENT_START, ENVIRONMENT_END = 48, 49
 """Places in /proc/PID/stat, counted from the name."""
 
 VARIABLE = "GRIDSCHED_ENGINE"
 """The environment variable that holds the token. Whatever an engine starts inherits it, also in another group."""
+
+EXEC_SECONDS = 1.0
+EXEC_LOOK_SECONDS = 0.0005
+"""How long one process may take to become another program, and between two looks at it."""
 
 _TOKEN = re.compile(r"1:(\d+-\d+):(\d+)-(\d+):([A-Za-z0-9-]{1,64})")
 
@@ -145,7 +151,7 @@ class Token:
     def of(cls, pid: int, proc: Path = PROC) -> "Token | None":
         """What a process carries; None where that is nothing, or where it is another user's."""
         try:
-            words = (proc / str(pid) / "environ").read_bytes().split(b"\0")
+            words = _environment(pid, proc).split(b"\0")
         except OSError:
             return None
         name = VARIABLE.encode() + b"="
@@ -157,6 +163,20 @@ class Token:
         """From its text; None for anything else."""
         found = _TOKEN.fullmatch(text)
         return cls(found[1], int(found[2]), int(found[3]), found[4]) if found else None
+
+
+def _environment(pid: int, proc: Path) -> bytes:
+    """What a process was started with. One that is becoming another program has memory and no environment for a moment:
+    it is looked at until it has. Raises OSError."""
+    until = time.monotonic() + EXEC_SECONDS
+    while not (found := (proc / str(pid) / "environ").read_bytes()) and time.monotonic() < until:
+        fields = stat_fields(pid, proc) or []
+        if len(fields) <= ENVIRONMENT_END or fields[MEMORY] == "0":
+            break  # of the kernel, or at its end
+        if fields[ENVIRONMENT_START] == fields[ENVIRONMENT_END] != "0":
+            break
+        time.sleep(EXEC_LOOK_SECONDS)
+    return found
 
 
 def directory_id(path: Path) -> str:

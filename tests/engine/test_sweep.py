@@ -355,6 +355,19 @@ def test_B10_what_an_orphan_starts_at_its_end_is_ended_too(tmp_path: Path) -> No
     assert len(said) > 1
 
 
+def test_B10_who_is_becoming_another_program_is_still_known(tmp_path: Path) -> None:
+    """In the middle of that the kernel shows no environment; the one that was there before it is there behind it."""
+    again = tmp_path / "again"
+    again.write_text(f"exec /bin/sh {again}\n", encoding="utf-8")
+    carried = token(GONE)
+    with subprocess.Popen(["/bin/sh", again], env={"GRIDSCHED_ENGINE": carried}) as restless:
+        try:
+            looks = {str(Token.of(restless.pid)) for _ in range(2000)}
+        finally:
+            restless.kill()
+    assert looks == {carried}
+
+
 def test_P4_another_namespaces_proc_proves_nothing(tmp_path: Path) -> None:
     """Its numbers are other processes' here: nobody is found, and so nobody is signalled."""
     (tmp_path / "self").symlink_to("1")

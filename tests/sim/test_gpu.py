@@ -66,9 +66,9 @@ async def test_a_full_card_refuses_and_changes_nothing(autojump_clock: trio.abc.
 
 
 def test_the_four_models_just_live_side_by_side_on_the_default_card() -> None:
-    """The mixed-load scenario: no model has to go on one card of 16 GiB with its headroom."""
+    """The mixed-load scenario, in which the fifth has no part: none has to go on a card of 16 GiB with its headroom."""
     world = build()
     (info,) = world.monitor.devices()
-    needs = [model.spec.options[0].need_bytes[0][1] for model in world.catalog.models() if model.spec]
+    needs = [model.spec.options[0].need_bytes[0][1] for model in world.catalog.models() if model.spec][:4]
     assert sum(needs) <= info.spec.total_bytes - info.spec.headroom_bytes
     assert sum(needs) > 15 * GIB
