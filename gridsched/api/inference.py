@@ -5,8 +5,8 @@ block of the seat, also by cancellation when the client has gone, closes the job
 runs, and never look into a body beyond what door 1 has read.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.settings import LARGE_BODY_BYTES
+from gridsched.api.several import HTTP_OK, ONE, Parts, parted, parts_of
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
 from gridsched.core.ids import JobId
@@ -88,21 +89,24 @@ class Inference:
         request, links, media = await _read(route, exchange)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
-        plan = None
+        plan, parts = None, ONE
         if route.kind is JobKind.EMBEDDINGS:
             plan = embeddings.plan(request, asked.model.name, self._house.settings.embedding_chunk)
+        else:
+            parts = await _beside(exchange.body, partial(parts_of, request))
         edits = await self._images.put_in(request, links)  # members that go up with another value than they came with
         if asked.virtual is not None:
             edits = await _beside(exchange.body, partial(shaped, asked.virtual.entry, request, edits))
-        job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks) if plan else 1)
+        bodies = tuple({**edits, **each} for each in parts.edits)
+        job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks if plan else bodies))
         with self._house.runtime.desk.submit(job) as ticket:
             submitted(job.id)
             seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
             if plan is not None:
                 return await embeddings.answer(seat, plan)
             if request.stream:
-                return await _stream(seat, request, edits)
-            return await _converse(seat, _plain(seat), request, edits)
+                return await _stream(seat, request, parts, bodies)
+            return await _converse(seat, *parted(_plain(seat), parts, stream=False), request, bodies)
 
     async def _resolve(self, request: InferenceRequest, media: frozenset[Medium], caller: Caller) -> Asked:
         """What is asked for. Raises RequestError: 404, 503 or 400, before anything is loaded."""
@@ -192,7 +196,7 @@ def _plain(seat: Seat) -> Reply:
     return PlainReply(seat.exchange, seat.headers())
 
 
-async def _stream(seat: Seat, request: InferenceRequest, edits: Mapping[str, bytes]) -> bool:
+async def _stream(seat: Seat, request: InferenceRequest, parts: Parts, bodies: Sequence[Mapping[str, bytes]]) -> bool:
     """Answer as a stream: a second task writes the comment lines, and ends the stream when the server goes away."""
     figures = seat.house.settings
     comments = figures.comments if request.comments is None else request.comments
@@ -212,7 +216,7 @@ async def _stream(seat: Seat, request: InferenceRequest, edits: Mapping[str, byt
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(accompany)
-        whole = await _converse(seat, reply, request, edits)
+        whole = await _converse(seat, *parted(reply, parts, stream=True), request, bodies)
         nursery.cancel_scope.cancel()
         return whole
     problem = Problem("draining", "the server is shutting down and could not finish this answer")
@@ -220,9 +224,16 @@ async def _stream(seat: Seat, request: InferenceRequest, edits: Mapping[str, byt
     return await reply.refuse(problem)
 
 
-async def _converse(seat: Seat, reply: Reply, request: InferenceRequest, edits: Mapping[str, bytes]) -> bool:
-    """Run the job's one step, again if its engine died (P5), its device failed (D13) or a chat took it away (S11)
-    before a byte of an answer went out."""
+async def _converse(
+    seat: Seat,
+    reply: Reply,
+    part_over: Callable[[], None],
+    request: InferenceRequest,
+    bodies: Sequence[Mapping[str, bytes]],
+) -> bool:
+    """Run the job's steps, which is mostly one; each again if its engine died (P5), its device failed (D13) or a chat
+    took it away (S11) before a byte of its answer went out."""
+    done = 0
     try:
         while True:
             grant = await seat.grant()
@@ -230,10 +241,16 @@ async def _converse(seat: Seat, reply: Reply, request: InferenceRequest, edits: 
             if isinstance(grant, Problem):
                 whole = await reply.refuse(grant)
                 break
-            body = request.upstream_body(grant.model, edits)
+            body = request.upstream_body(grant.model, bodies[done])
             outcome = await seat.run(grant, body, reply, request.content_type)
+            outcome = replace(outcome, answered=outcome.answered and reply.begun_at is not None)
             if outcome.kind in COME_TO_NOTHING and not outcome.answered:
                 seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)
+                continue
+            if outcome.kind is OutcomeKind.DONE and reply.status == HTTP_OK and done + 1 < len(bodies):
+                done += 1
+                part_over()
+                seat.ticket.step_ended(outcome)
                 continue
             seat.ticket.end(outcome)
             if outcome.kind in ENDED_BY_THE_ENGINE:

@@ -14,10 +14,13 @@ from gridsched.api.problems import Header, Problem
 
 
 class Reply(Protocol):
-    """The client's side of one job. `begun_at` is when the first byte of an answer went out, None before."""
+    """The client's side of one job."""
 
-    begun_at: float | None
     status: int
+
+    @property
+    def begun_at(self) -> float | None:
+        """When the first byte of an answer went out, None before."""
 
     def decided(self, headers: Sequence[Header]) -> None:
         """A step begins, or the job is refused; `headers` go with the head if it has not gone yet."""

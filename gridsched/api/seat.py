@@ -129,7 +129,7 @@ class Seat:
 
     def _can_be_taken_away(self) -> bool:
         job = self.ticket.job
-        return job.job_class.is_low and job.kind is not JobKind.EMBEDDINGS
+        return job.job_class.is_low and job.kind is not JobKind.EMBEDDINGS and job.steps == 1
 
     def broken(self, grant: Grant, outcome: Outcome) -> Problem:
         """What a client is told of a step that the engine did not finish."""

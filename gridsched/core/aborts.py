@@ -4,8 +4,8 @@ Owns the choice of the steps, and the moment. Only a step goes of which no byte 
 where that brings the chat nearer to its slot or its memory; its job keeps its place. Must never end a step itself: it
 asks, and what comes of that is an event, the end that has crossed it included.
 
-Chunks of embeddings are left alone: the next chat waits for one of them a moment, and their jobs, which have many,
-would lose each again and again.
+Steps of jobs that have many are left alone, and chunks of embeddings: the next chat waits for one of them, and such
+jobs would lose each again and again.
 """
 
 from math import inf
@@ -80,7 +80,8 @@ def _may_go(entry: GrantRecord) -> bool:
 
 
 def _is_chunk(entry: GrantRecord) -> bool:
-    return entry.record.job.kind is JobKind.EMBEDDINGS
+    job = entry.record.job
+    return job.kind is JobKind.EMBEDDINGS or job.steps > 1
 
 
 def _goes_already(entry: GrantRecord) -> bool:

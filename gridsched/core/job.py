@@ -29,7 +29,7 @@ class JobClass(IntEnum):
 
 
 class JobKind(Enum):
-    """What a client asked for; only embeddings have more than one step (S3)."""
+    """What a client asked for; embeddings and several completions have more than one step (S3)."""
 
     CHAT = "chat"
     COMPLETION = "completion"

@@ -6,6 +6,7 @@ import signal
 import textwrap
 from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openai
@@ -134,6 +135,27 @@ def test_R10_a_picture_is_seen_in_every_protocol_that_has_them(protocols: Gatewa
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_supported")
         assert refused.json()["error"]["gridsched"]["able"] == ["sees"]
     assert protocols.get("/api/v0/models/sees").json()["type"] == "vlm"
+
+
+def test_S6_a_chat_waits_for_one_of_many_prompts_at_most(protocols: Gateway) -> None:
+    """Of one batch request: the engine would have begun all of them before it. Whole and streamed, each prompt has its
+    answer, in order; of one prompt several."""
+    name = "org/tiny:f32"
+    many = {"model": name, "prompt": ["a"] * 12, "max_tokens": 500, "ignore_eos": True, "x_class": "batch"}
+    with ThreadPoolExecutor(1) as beside:
+        batch = beside.submit(post, protocols, "/v1/completions", many)
+        assert protocols.comes_to(lambda: any(line.get("step") == 2 for line in protocols.events()))
+        post(protocols, "/v1/chat/completions", {"model": name, "messages": SAID, "max_tokens": 1})
+        lines = [line for line in protocols.events() if line.get("steps") == 12]
+        assert max(int(str(line["step"])) for line in lines) < 11
+        choices: list[dict[str, object]] = batch.result()["choices"]  # type: ignore[assignment]  # JSON
+    assert [one["index"] for one in choices] == list(range(12))
+    with OpenAI(base_url=f"{protocols.url}/v1", api_key="unused", max_retries=0, timeout=60.0) as client:
+        stream = client.chat.completions.create(model=name, messages=SAID, max_tokens=3, n=3, stream=True)  # type: ignore[call-overload]  # plain dicts
+        told = [choice.index for part in stream for choice in part.choices if choice.delta.content]
+        assert told == [0] * 3 + [1] * 3 + [2] * 3
+        texts = client.completions.create(model=name, prompt=["a", "b"], max_tokens=3, stream=True)
+        assert {part.choices[0].index for part in texts} == {0, 1}
 
 
 STREAMED = {
