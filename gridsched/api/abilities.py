@@ -14,7 +14,7 @@ from gridsched.library.names import DEFAULT_WORDS
 from gridsched.ports import MEDIA, Capability, CatalogFamily, CatalogModel, Names
 
 MOST_NAMED: Final = 5
-_WORDS: Final = {Medium.IMAGE: "pictures or files", Medium.AUDIO: "audio"}
+_WORDS: Final = {Medium.IMAGE: "pictures, films or files", Medium.AUDIO: "audio"}
 
 
 def meant(catalog: Names, asked: str, route: Route) -> CatalogModel | CatalogFamily | None:

@@ -11,17 +11,21 @@ import msgspec
 from gridsched.api.decode import InferenceRequest
 from gridsched.core.job import NO_MEDIA, JobKind, Medium
 
-_CHAT: Final[Mapping[bytes, Medium]] = {b'"image_url"': Medium.IMAGE, b'"input_audio"': Medium.AUDIO}
-_RESPONSES: Final[Mapping[bytes, Medium]] = {
-    b'"input_image"': Medium.IMAGE,
-    b'"input_audio"': Medium.AUDIO,
-    b'"input_file"': Medium.IMAGE,  # the pages of a file are looked at, if anything is done with them
+_CHAT: Final[Mapping[str, Medium]] = {
+    "image_url": Medium.IMAGE,
+    "input_audio": Medium.AUDIO,
+    "input_video": Medium.IMAGE,  # a film is looked at picture by picture
 }
-_MESSAGES: Final[Mapping[bytes, Medium]] = {
-    b'"image"': Medium.IMAGE,
-    b'"document"': Medium.IMAGE,  # as `input_file`; without this the engine answers as if it had not been sent
+_RESPONSES: Final[Mapping[str, Medium]] = {
+    "input_image": Medium.IMAGE,
+    "input_audio": Medium.AUDIO,
+    "input_file": Medium.IMAGE,  # the pages of a file are looked at, if anything is done with them
 }
-_PARTS: Final[Mapping[JobKind, tuple[str, Mapping[bytes, Medium]]]] = {
+_MESSAGES: Final[Mapping[str, Medium]] = {
+    "image": Medium.IMAGE,
+    "document": Medium.IMAGE,  # as `input_file`; without this the engine answers as if it had not been sent
+}
+_PARTS: Final[Mapping[JobKind, tuple[str, Mapping[str, Medium]]]] = {
     JobKind.CHAT: ("messages", _CHAT),
     JobKind.TEMPLATE: ("messages", _CHAT),
     JobKind.RESPONSES: ("input", _RESPONSES),
@@ -31,6 +35,7 @@ _PARTS: Final[Mapping[JobKind, tuple[str, Mapping[bytes, Medium]]]] = {
 """Where the parts of a body are, and the types of those that are no text, as each protocol names them."""
 
 _NOTHING = msgspec.Raw(b"null")
+_ESCAPE = b"\\u"  # it may hide any word
 
 
 class _Item(msgspec.Struct):
@@ -43,7 +48,7 @@ class _Item(msgspec.Struct):
 class _Part(msgspec.Struct):
     """A part; a tool's result has parts of its own."""
 
-    type: msgspec.Raw = _NOTHING
+    type: object = None
     content: msgspec.Raw = _NOTHING
 
 
@@ -57,7 +62,8 @@ def media_of(request: InferenceRequest) -> frozenset[Medium]:
     if request.form is not None:
         return frozenset({Medium.AUDIO})  # a transcription's upload
     key, words = _PARTS.get(request.route.kind, ("", {}))
-    if not any(word in request.body for word in words):
+    hints = [b'"%b"' % word.encode() for word in words] + ([_ESCAPE] if words else [])
+    if not any(hint in request.body for hint in hints):
         return NO_MEDIA
     span = next((member for member in request.members if member.key == key), None)
     if span is None:
@@ -68,17 +74,17 @@ def media_of(request: InferenceRequest) -> frozenset[Medium]:
         return NO_MEDIA
 
 
-def _found(items: bytes, words: Mapping[bytes, Medium]) -> Iterator[Medium]:
+def _found(items: bytes, words: Mapping[str, Medium]) -> Iterator[Medium]:
     for item in _items.decode(items):
         for parts in (bytes(item.content), bytes(item.output)):
             yield from _in_parts(parts, words, nested=True)
 
 
-def _in_parts(parts: bytes, words: Mapping[bytes, Medium], *, nested: bool) -> Iterator[Medium]:
+def _in_parts(parts: bytes, words: Mapping[str, Medium], *, nested: bool) -> Iterator[Medium]:
     if not parts.startswith(b"["):
         return
     for part in _parts.decode(parts):
-        medium = words.get(bytes(part.type))
+        medium = words.get(part.type) if isinstance(part.type, str) else None
         if medium is not None:
             yield medium
         elif nested:

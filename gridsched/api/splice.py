@@ -25,7 +25,7 @@ def splice(body: bytes, members: tuple[Member, ...], *, replaced: Mapping[str, b
     """
     gone = frozenset(removed)
     present = {member.key for member in members} - gone
-    parts = [(b",", b'"%s":%s' % (key.encode(), value)) for key, value in replaced.items() if key not in present]
+    parts = [(b",", msgspec.json.encode(key) + b":" + value) for key, value in replaced.items() if key not in present]
     before: Member | None = None
     for member in members:
         if member.key not in gone:

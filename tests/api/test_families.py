@@ -94,6 +94,7 @@ async def test_R10_a_name_like_a_familys_is_told_the_family(autojump_clock: Mock
     [
         (PICTURE, {Medium.IMAGE}),
         ([{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}, IMAGE]}], set(Medium)),
+        ([{"role": "user", "content": [{"type": "input_video", "input_video": {}}]}], {Medium.IMAGE}),
         ([{"role": "user", "content": 'say "image_url"'}], set()),
         ([{"role": "user", "content": [{"type": "text", "text": '"image_url"'}]}], set()),
         ([{"role": "user", "image_url": 1}, {"role": "user", "content": "x"}], set()),
@@ -105,6 +106,12 @@ async def test_R10_a_name_like_a_familys_is_told_the_family(autojump_clock: Mock
 def test_R10_what_a_chat_brings_is_read_off_its_parts(messages: list[object], found: set[Medium]) -> None:
     """Not off words in its text; what has another shape is for the engine to judge."""
     assert media_of(read(BODY | {"messages": messages})) == found
+
+
+def test_R10_a_part_is_known_however_its_type_is_written() -> None:
+    """With an escape too: for the engine it is the same."""
+    body = json.dumps(BODY | {"messages": PICTURE}).replace("image_url", "image\\u005furl").encode()
+    assert media_of(read(body)) == {Medium.IMAGE}
 
 
 def test_R10_a_completion_brings_text() -> None:

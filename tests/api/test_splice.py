@@ -62,6 +62,12 @@ def test_H2_a_splice_that_changes_nothing_gives_the_same_bytes(fields: dict[str,
     assert splice(body, members(body), replaced={}, removed=()) == body
 
 
+def test_a_member_that_is_added_may_have_any_name() -> None:
+    """As a person writes it into a configuration."""
+    result = splice(b'{"a":1}', members(b'{"a":1}'), replaced={'q"\\': b"2"}, removed=())
+    assert json.loads(result) == {'q"\\': 2, "a": 1}
+
+
 def test_everything_can_be_cut_out() -> None:
     """An object of which nothing is left is an empty object."""
     body = b'{"x_class":1,"gridsched":{}}'
