@@ -11,22 +11,42 @@ from gridsched.api.problems import RequestError, invalid
 from gridsched.api.routes import Route
 from gridsched.core.job import Medium
 from gridsched.library.names import DEFAULT_WORDS
-from gridsched.ports import MEDIA, Capability, CatalogFamily, CatalogModel, Names
+from gridsched.ports import MEDIA, Capability, CatalogFamily, CatalogModel, CatalogVirtual, Names
 
 MOST_NAMED: Final = 5
 _WORDS: Final = {Medium.IMAGE: "pictures, films or files", Medium.AUDIO: "audio"}
 
 
-def meant(catalog: Names, asked: str, route: Route) -> CatalogModel | CatalogFamily | None:
-    """The model or family of that name. A word for the default model means the first that can do what the route asks,
-    where the default one is there and cannot: nobody who names no model means a chat model by an embeddings request."""
-    found = catalog.resolve(asked)
+Meant = tuple[CatalogModel | CatalogFamily | None, CatalogVirtual | None]
+"""The model or family that serves, None where there is none, and the virtual model that it is asked under, if one."""
+
+
+def meant(catalog: Names, asked: str, route: Route) -> Meant:
+    """Whose name it is. A word for the default model means the first that can do what the route asks, where the default
+    one cannot or is not there: nobody who names no model means a chat model by an embeddings request."""
+    found, virtual = catalog.resolve(asked), catalog.virtual(asked)
     if not _is_for_default(catalog, asked, found):
-        return found
-    best = found.best if isinstance(found, CatalogFamily) else found
+        return found, virtual
+    best = _best(found)
     if best is not None and (best.spec is None or _does(best, route.needs)):
-        return found
-    return next(_able(catalog, route.needs), found)
+        return found, virtual
+    return next(_standing_in(catalog, route.needs), (found, virtual))
+
+
+def _standing_in(catalog: Names, needs: Capability | None) -> Iterator[Meant]:
+    """Those that can be served and do it, as they are listed. Families and virtual models come up where their models
+    are not there for whoever asks."""
+    listed: list[Meant] = [(model, None) for model in catalog.models()]
+    listed += [(family, None) for family in catalog.families()]
+    listed += [(virtual.base, virtual) for virtual in catalog.virtuals()]
+    for found, virtual in listed:
+        best = _best(found)
+        if best is not None and best.spec is not None and _does(best, needs):
+            yield found, virtual
+
+
+def _best(found: CatalogModel | CatalogFamily | None) -> CatalogModel | None:
+    return found.best if isinstance(found, CatalogFamily) else found
 
 
 def check(catalog: Names, found: CatalogModel | CatalogFamily, route: Route, media: frozenset[Medium]) -> None:

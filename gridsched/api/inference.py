@@ -110,23 +110,21 @@ class Inference:
 
     async def _resolve(self, request: InferenceRequest, media: frozenset[Medium], caller: Caller) -> Asked:
         """What is asked for. Raises RequestError: 404, 503 or 400, before anything is loaded."""
-        asked = word = request.model or DEFAULT_MODEL
+        asked = request.model or DEFAULT_MODEL
         catalog = allowed(self._house.runtime.parts.catalog, caller)
         suffix_class = None
-        found = meant(catalog, word, request.route)
+        found, virtual = meant(catalog, asked, request.route)
         if found is None and "@" in asked:  # an exact name wins over a suffix
             name, _, suffix = asked.rpartition("@")
             suffix_class = CLASS_WORDS.get(suffix.lower())
-            word = name.strip() or DEFAULT_MODEL
-            found = meant(catalog, word, request.route) if suffix_class is not None else None
+            if suffix_class is not None:
+                found, virtual = meant(catalog, name.strip() or DEFAULT_MODEL, request.route)
         if found is None:
             raise RequestError(unknown_model(asked, catalog.closest(asked)))
         if isinstance(found, CatalogModel) and await self._is_another(found):
             found = self._house.runtime.parts.catalog.resolve(found.name) or found
-        model, virtual = _servable(found), catalog.virtual(word)
+        model = _servable(found)
         check(catalog, found, request.route, media)
-        if virtual is not None and virtual.base.name != found.name:
-            virtual = None  # the default model is one, and another stands in for it
         default_class = virtual.entry.default_class if virtual is not None else None
         by_request = (request.job_class, suffix_class, request.tier_class)
         given = (*by_request, caller.default_class, default_class, model.default_class)

@@ -17,6 +17,8 @@ from gridsched.api.authority import Authority, Caller
 from gridsched.api.settings import FrontSettings
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
+from gridsched.ports import VirtualEntry
+from sim import build
 from tests.support.front import ADMIN_WORD, Answer, House, serving
 
 MODEL, EMBEDDER = "sim-chat-4b", "sim-embed"
@@ -256,6 +258,33 @@ async def test_H5_a_key_sees_and_asks_only_the_models_it_is_allowed(autojump_clo
         refused = await house.ask("POST", "/v1/embeddings", {"input": "a", "model": MODEL}, shown())
         assert (refused.status, EMBEDDER in refused.body.decode()) == (400, False)
         assert {line["model"] for line in house.logged("enqueue")} == {MODEL}
+
+
+@pytest.mark.parametrize(
+    ("models", "serves", "job_class"),
+    [
+        (("sim-chat-2b", EMBEDDER), "sim-chat-2b", "interactive"),
+        (("sim-chat",), "sim-chat-12b", "interactive"),
+        (("tutor",), MODEL, "background"),
+        (("tutor", "sim-chat-2b"), "sim-chat-2b", "interactive"),
+    ],
+)
+async def test_H5_a_keys_default_is_the_first_of_its_own_whatever_that_is(
+    autojump_clock: MockClock, models: tuple[str, ...], serves: str, job_class: str
+) -> None:
+    """A model, a family, or a name over another with what that adds; by a word, a suffix, or no name at all."""
+    tutor = VirtualEntry("tutor", MODEL, members={"temperature": b"0.25"}, default_class=JobClass.BACKGROUND)
+    async with serving(autojump_clock, world=build(virtuals=(tutor,))) as house:
+        house.authority.keep([key(models=models)])
+        for model in ("default", "local-model", "", "@interactive"):
+            answer = await chat(house, shown(), model=model)
+            assert answer.status == 200, answer.body
+            assert answer.headers["x-gridsched-model"] == serves
+            assert answer.headers["x-gridsched-class"] == ("interactive" if model[:1] == "@" else job_class)
+        sent = b"".join(asked.body for asked in house.upstream.asked)
+        assert sent.count(b'"temperature":0.25') == (4 if models == ("tutor",) else 0)
+        refused = await house.ask("POST", "/v1/embeddings", {"input": "a"}, shown())
+        assert refused.status == (200 if EMBEDDER in models else 404)
 
 
 # --- how much at once -------------------------------------------------------------------------------------------------
