@@ -19,6 +19,7 @@ from gridsched.api.authority import Caller
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.images import Images, Link, links_of
+from gridsched.api.judged import Judged
 from gridsched.api.keep import MAX_TTL_SECONDS
 from gridsched.api.media import media_of
 from gridsched.api.problems import Problem, RequestError, unknown_model
@@ -191,7 +192,7 @@ async def _beside(body: bytes, work: Callable[[], Done]) -> Done:
 
 
 def _plain(seat: Seat) -> Reply:
-    return PlainReply(seat.exchange, seat.headers())
+    return Judged(PlainReply(seat.exchange, seat.headers()))
 
 
 async def _stream(seat: Seat, request: InferenceRequest, parts: Parts, bodies: Sequence[Mapping[str, bytes]]) -> bool:
@@ -214,7 +215,7 @@ async def _stream(seat: Seat, request: InferenceRequest, parts: Parts, bodies: S
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(accompany)
-        whole = await _converse(seat, *parted(reply, parts, stream=True), request, bodies)
+        whole = await _converse(seat, *parted(Judged(reply), parts, stream=True), request, bodies)
         nursery.cancel_scope.cancel()
         return whole
     problem = Problem("draining", "the server is shutting down and could not finish this answer")

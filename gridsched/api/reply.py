@@ -16,7 +16,9 @@ from gridsched.api.problems import Header, Problem
 class Reply(Protocol):
     """The client's side of one job."""
 
-    status: int
+    @property
+    def status(self) -> int:
+        """What went down, or is to."""
 
     @property
     def begun_at(self) -> float | None:

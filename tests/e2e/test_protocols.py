@@ -186,6 +186,38 @@ def test_H1_what_the_engine_fails_on_never_gets_there(protocols: Gateway, path: 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, key)
 
 
+UNREADABLE = {
+    "a role": ("/v1/chat/completions", {"messages": [{"role": 5, "content": "a"}]}),
+    "no role": ("/v1/messages", {"messages": [{"content": "a"}], "max_tokens": 1}),
+    "tools": ("/v1/chat/completions", {"messages": SAID, "tools": 5}),
+    "a tool": ("/v1/responses", {"input": "a", "tools": [{"type": "function"}]}),
+    "a text": ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": 5}]}]}),
+    "a call": ("/apply-template", {"messages": [{"role": "assistant", "tool_calls": [5]}]}),
+    "data": (
+        "/v1/chat/completions",
+        {
+            "model": "sees",
+            "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}],
+        },
+    ),
+    "no data": (
+        "/v1/chat/completions",
+        {"model": "hears", "messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_H1_what_the_engine_cannot_parse_is_the_clients_fault(
+    protocols: Gateway, path: str, body: dict[str, object]
+) -> None:
+    """Its own 500s, in its own words, streamed or not: a client that repeats by itself would send them three times."""
+    for stream in (False, True):
+        answer = protocols.post(path, body | {"stream": stream})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request"), answer.text
+        assert answer.headers["x-should-retry"] == "false"
+
+
 def engine_of(server: Gateway, name: str) -> int:
     """The pid of the process that serves a model, which is loaded for it if need be."""
     post(server, "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})
