@@ -15,6 +15,7 @@ import trio
 
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.exchange import send_whole
+from gridsched.api.judged import fault_of_client
 from gridsched.api.members import Member
 from gridsched.api.problems import Header, Problem, RequestError, invalid
 from gridsched.api.reply import CollectedReply
@@ -29,8 +30,6 @@ HTTP_OK, BAD_REQUEST, SERVER_ERROR = 200, 400, 500
 EMPTY_BYTES = 2  # of `[]` and `""`
 NOT_FINITE = "nan_embedding"
 DIFFERENT_LENGTHS = "the engine gave vectors of different lengths"
-TOO_LARGE_WORDS = b"too large to process"
-"""What llama-server says, with a 500, of an input that is longer than its physical batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +215,9 @@ def assemble(model: str, parts: Iterable[Vectors]) -> bytes:
 
 
 def refused(status: int, content: bytes, chunk: range, *, alone: bool) -> Problem:
-    """An engine's refusal of one step: its own bytes if the step was all there was, else naming the inputs. Of an input
-    that is too long it says that the fault is its own; then the words are ours, and the fault the client's."""
-    if TOO_LARGE_WORDS in content and status >= SERVER_ERROR:
+    """An engine's refusal of one step: its own bytes if the step was all there was, else naming the inputs. Where it
+    wrongly says that the fault is its own the words are ours, and the fault the client's (see `judged`)."""
+    if status == SERVER_ERROR and fault_of_client(content):
         status = BAD_REQUEST
     elif alone:
         return Problem(_code(status), _message(content), "input", passed_status=status, passed_body=content)

@@ -1,9 +1,11 @@
 """An engine's 500 for what is wrong with the request is told as what it is: a 400, in the engine's words (H1).
 
-llama-server answers so to messages, tools and data that it cannot parse, and the usual SDKs repeat every 500. Owns the
-words by which such an answer is known. Must never touch another answer, nor hold one back that is longer than an error.
+llama-server answers so to what it cannot parse and to numbers out of their range, and the usual SDKs repeat every 500.
+Owns the words by which such an answer is known. Must never touch another answer, nor hold one back that is longer than
+an error.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,14 +17,10 @@ from gridsched.api.reply import Reply
 
 INTERNAL_ERROR = 500
 LONGEST_ERROR_BYTES = 256 * 1024  # it says back what it could not parse
-_SAID: Final = (
-    "Failed to parse messages",
-    "Failed to parse tools",
-    "[json.exception.",
-    "Invalid uri",
-    "uri must be base64",
-    "Invalid base64",
-    "Unknown reasoning format",
+_SAID: Final = re.compile(
+    r"(?:Failed to parse (?:messages|tools)|\[json\.exception\.|Invalid uri|uri must be base64|Invalid base64"
+    r"|Unknown reasoning format|vector::_M_)"  # the last of a number that is out of its range
+    r"|.* is too large to process"
 )
 
 
@@ -43,7 +41,7 @@ def fault_of_client(content: bytes) -> Problem | None:
         message = _bodies.decode(content).error.message
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return Problem("invalid_request", message) if message.startswith(_SAID) else None
+    return Problem("invalid_request", message) if _SAID.match(message) else None
 
 
 @dataclass(slots=True)

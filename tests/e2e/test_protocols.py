@@ -186,7 +186,11 @@ def test_H1_what_the_engine_fails_on_never_gets_there(protocols: Gateway, path: 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, key)
 
 
-UNREADABLE = {
+UNREADABLE: dict[str, tuple[str, dict[str, object]]] = {
+    "a token": ("/detokenize", {"tokens": [9_999_999]}),
+    "a word for a token": ("/detokenize", {"tokens": ["a"]}),
+    "a count": ("/v1/rerank", {"query": "a", "documents": ["b"], "top_n": -1}),
+    "a document": ("/v1/rerank", {"query": "a", "documents": ["b", "word " * 3000]}),
     "a role": ("/v1/chat/completions", {"messages": [{"role": 5, "content": "a"}]}),
     "no role": ("/v1/messages", {"messages": [{"content": "a"}], "max_tokens": 1}),
     "tools": ("/v1/chat/completions", {"messages": SAID, "tools": 5}),
