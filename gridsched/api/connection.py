@@ -55,7 +55,7 @@ _SAID: Final = {431: "the request's headers are too long", 501: "that transfer e
 
 
 class _HungUp(Exception):
-    """The client has left while a further request of its waited to be read."""
+    """The client has left, or was left, while a further request of its waited to be read."""
 
 
 class _Turn:
@@ -63,6 +63,7 @@ class _Turn:
 
     def __init__(self, socket: trio.socket.SocketType) -> None:
         self._event = trio.Event()
+        self._socket = socket
         self._poll = select.poll()
         self._poll.register(socket.fileno(), select.POLLRDHUP)
 
@@ -80,6 +81,8 @@ class _Turn:
             with trio.move_on_after(HANG_UP_POLL_SECONDS):
                 await self._event.wait()
                 return
+            if self._socket.fileno() < 0:  # closed by us, and its number may be another's by now
+                raise _HungUp
             if any(event & _GONE for _, event in self._poll.poll(0)):
                 raise _HungUp
 

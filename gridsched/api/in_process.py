@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gridsched.api.authority import Caller
 from gridsched.api.problems import Header, Problem
+from gridsched.api.reply import Kept
 
 
 class InProcessExchange:
@@ -23,22 +24,24 @@ class InProcessExchange:
         self.status = 0
         self.answer_headers: dict[bytes, bytes] = {}
         self.query = b""
-        self._parts: list[bytes] = []
+        self._kept = Kept()
 
     async def send_start(self, status: int, headers: Sequence[Header]) -> None:
-        """Keep the head."""
+        """Keep the head; of an answer that came to nothing nothing is kept."""
         self.started, self.status, self.answer_headers = True, status, dict(headers)
+        self._kept = Kept()
 
     async def send_body(self, data: bytes) -> None:
-        """Keep body bytes."""
-        self._parts.append(data)
+        """Keep body bytes. Raises RequestError where they have no end."""
+        self._kept.add(data)
 
     @property
     def answer(self) -> bytes:
         """The body so far."""
-        return b"".join(self._parts)
+        return self._kept.content
 
     def replace_by(self, problem: Problem) -> None:
         """There is no answer, or no rest of it: this is what is kept."""
         self.started, self.status, self.answer_headers = True, problem.status, dict(problem.head())
-        self._parts = [problem.body()]
+        self._kept = Kept()
+        self._kept.add(problem.body())

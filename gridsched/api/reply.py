@@ -10,7 +10,10 @@ from typing import Protocol
 import trio
 
 from gridsched.api.exchange import Exchange, send_problem
-from gridsched.api.problems import Header, Problem
+from gridsched.api.problems import Header, Problem, RequestError
+
+LONGEST_KEPT_BYTES = 256 * 1024 * 1024
+"""2,048 vectors of 8,192 numbers take less."""
 
 
 class Reply(Protocol):
@@ -83,24 +86,46 @@ class PlainReply:
         await self._exchange.send_start(self.status, [*self._ours, *self._theirs])
 
 
+class Kept:
+    """Bytes of an answer that are kept in memory; an engine that does not come to an end must not fill it."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep some more. Raises RequestError, 502, for more than LONGEST_KEPT_BYTES in all."""
+        self._length += len(data)
+        if self._length > LONGEST_KEPT_BYTES:
+            self._parts.clear()
+            message = f"the engine's answer is longer than {LONGEST_KEPT_BYTES} bytes, the most that is kept of one"
+            raise RequestError(Problem("upstream_error", message))
+        self._parts.append(data)
+
+    @property
+    def content(self) -> bytes:
+        """All that is kept."""
+        return b"".join(self._parts)
+
+
 class CollectedReply:
     """Keeps an engine's answer in memory, for answers that are put together from several. Sends nothing."""
 
     def __init__(self) -> None:
         self.status = 0
-        self._parts: list[bytes] = []
+        self._kept = Kept()
 
     def begin(self, status: int, headers: Sequence[Header]) -> None:
         """A new answer begins; what was kept of a broken one is dropped."""
         del headers
         self.status = status
-        self._parts.clear()
+        self._kept = Kept()
 
     async def body(self, data: bytes) -> None:
-        """Keep bytes."""
-        self._parts.append(data)
+        """Keep bytes. Raises RequestError where they have no end."""
+        self._kept.add(data)
 
     @property
     def content(self) -> bytes:
         """The body so far."""
-        return b"".join(self._parts)
+        return self._kept.content

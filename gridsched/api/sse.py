@@ -16,6 +16,7 @@ from gridsched.api.problems import Header, Problem
 
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 LONGEST_END_BYTES = 4
+LONGEST_REFUSAL_BYTES = 1024 * 1024
 HTTP_OK = 200
 EVENT_STREAM = b"text/event-stream"
 STREAM_HEADERS: tuple[Header, ...] = (
@@ -51,7 +52,7 @@ class EventStream:
         self._tail = b"\n\n"  # the last bytes sent: a stream that has not begun is between events
         self._flowed_at = trio.current_time()
         self._events = True  # whether the head that was sent promised events
-        self._refusal: list[bytes] | None = None  # an engine's error that comes after 200 was committed
+        self._refusal: bytes | None = None  # an engine's error that comes after 200 was committed
 
     # --- Reply ------------------------------------------------------------------------------------------------------
 
@@ -64,12 +65,12 @@ class EventStream:
         """Keep the engine's head until its first byte; an error that comes after 200 was committed becomes a frame."""
         self.status, self._theirs = status, headers
         if self._exchange.started and not self._has_events():
-            self._refusal = []
+            self._refusal = b""
 
     async def body(self, data: bytes) -> None:
         """Pass bytes on as they came."""
         if self._refusal is not None:
-            self._refusal.append(data)
+            self._refusal += data[: LONGEST_REFUSAL_BYTES - len(self._refusal)]
             return
         async with self._sending:
             await self._commit()
@@ -82,7 +83,7 @@ class EventStream:
         async with self._sending:
             await self._commit()
             if self._refusal is not None:
-                await self._frame(_error_json(b"".join(self._refusal)))
+                await self._frame(_error_json(self._refusal))
         return True
 
     async def refuse(self, problem: Problem) -> bool:

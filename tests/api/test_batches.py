@@ -14,6 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.api import reply
 from gridsched.api.batch_lines import answer_line, undone_line
 from gridsched.api.settings import BatchFigures, FrontSettings
 from gridsched.core.job import JobClass
@@ -418,6 +419,17 @@ async def test_an_error_that_passes_is_tried_again_and_another_is_reported(clock
         assert failed["r1"]["response"]["body"] == json.loads(refused)
         assert failed["r4"]["response"]["body"]["error"]["code"] == "model_not_found"
         assert good["r2"]["response"]["body"] == "no json"
+
+
+async def test_an_answer_without_an_end_is_not_kept_and_its_line_asked_again(
+    clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that runs away is an error like any other, and nothing of its answer is in the next one's."""
+    monkeypatch.setattr(reply, "LONGEST_KEPT_BYTES", 100_000)
+    async with desk(clock, tmp_path) as at:
+        at.house.upstream.scripts += [Script([b"#" * 10_000] * 1_000_000), Script([b"fine"])]
+        done = await at.until(await at.begin(chat(1), CHAT), "completed")
+        assert (await at.results(done))["r1"]["response"]["body"] == "fine"
 
 
 async def test_an_error_that_stays_is_reported_after_some_tries(clock: MockClock, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import struct
 import pytest
 from trio.testing import MockClock
 
+from gridsched.api import reply
 from gridsched.api.decode import decode
 from gridsched.api.embeddings import MAX_INPUTS, Plan, assemble, plan, read_vectors, refused, split_inputs
 from gridsched.api.problems import RequestError
@@ -294,6 +295,22 @@ async def test_P5_a_step_whose_engine_dies_again_and_again_ends_the_job(autojump
         assert (answer.status, answer.error["code"]) == (502, "upstream_error")
         assert len(house.upstream.asked) == 3
         house.upstream.scripts.clear()
+
+
+async def test_an_answer_without_an_end_is_a_502_and_not_kept(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is put together here is bounded; the engine's connection closes, and the next one is served."""
+    monkeypatch.setattr(reply, "LONGEST_KEPT_BYTES", 100_000)
+    async with serving(autojump_clock) as house:
+        house.upstream.scripts.append(Script([b"#" * 10_000] * 1_000_000))
+        answer = await house.ask("POST", EMBED, {"model": "sim-embed", "input": "a"})
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        assert "longer than 100000 bytes" in str(answer.error["message"])
+        await house.runtime.desk.wait_idle()
+        assert house.upstream.asked[0].closed_at is not None
+        assert not house.upstream.asked[0].read_whole
+        assert (await house.ask("POST", EMBED, {"model": "sim-embed", "input": "a"})).status == 200
 
 
 async def test_S8_who_leaves_between_two_steps_has_no_more_of_them(autojump_clock: MockClock) -> None:

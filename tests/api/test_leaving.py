@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from gridsched.api.settings import FrontSettings
 from sim.engine import Faults
 from tests.support.fakes import EVENTS, Script
 from tests.support.front import Client, House, serving
@@ -193,6 +194,19 @@ async def test_S8_a_client_that_reads_nothing_has_left_when_its_time_is_over(
         assert not (await client.rest(await client.head())).complete
         assert (await house.ask("POST", CHAT, HELLO)).status == 200
         assert counted((await house.ask("GET", "/metrics")).body.decode()) == {"499": 1, "200": 1}
+
+
+@pytest.mark.slow
+async def test_S8_a_client_that_reads_nothing_and_sent_more_behind_makes_room(autojump_clock: MockClock) -> None:
+    """Its connection ends, too: it is no longer counted, and nothing goes on asking whether it is there."""
+    async with (
+        serving(autojump_clock, FrontSettings(most_connections=1)) as house,
+        await send_flooded(house, STREAM) as client,
+    ):
+        await client.stream.send_all(MODELS)
+        await house.runtime.desk.wait_idle()
+        await trio.sleep(NOTICED_SECONDS)
+        assert (await house.ask("GET", "/v1/models")).status == 200
 
 
 @pytest.mark.slow
