@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -138,7 +139,7 @@ class BatchRun:
 
     async def cancel(self) -> None:
         """End it, with what has been answered. Raises StoreError."""
-        await self._keep(status=Status.CANCELLING, times=self._at("cancelling"))
+        await self._keep(at="cancelling", status=Status.CANCELLING)
         self._end(Status.CANCELLED)
 
     async def run(self) -> None:
@@ -184,25 +185,22 @@ class BatchRun:
         read = await self._insist(lambda: in_thread(self._read))
         if isinstance(read, LineError):
             return await self._refuse((read,))
-        lines, (well, badly) = read
-        bad = [line for line in lines if line.error is not None]
-        errors = tuple(line.error for line in bad if line.error is not None)[:MOST_ERRORS_TOLD]
-        if len(bad) == len(lines):
+        lines, damaged, (well, badly) = read
+        errors = tuple(islice((line.error for line in lines if line.error is not None), MOST_ERRORS_TOLD))
+        if len(damaged) == len(lines):
             return await self._refuse(errors or (LineError("empty_file", "the file has no line"),))
         self._know(well, badly)
         self._lines = {line.number: line for line in lines}
         answered = well | badly
-        for line in bad:
-            if line.number not in answered:
-                self._badly.add(line.number, batch_lines.damaged_line(self.record.id, line))
+        for number, told in damaged.items():
+            if number not in answered:
+                self._badly.add(number, told)
                 self._office.house.observer.batch_line_ended("damaged")
         await self._insist(self._badly.flush)
         self._todo = deque(line for line in lines if line.error is None and line.number not in answered)
         if self.record.status is Status.VALIDATING:
-            times = self._at("in_progress")
-            await self._insist(
-                lambda: self._keep(status=Status.IN_PROGRESS, times=times, total=len(lines), errors=errors)
-            )
+            change = partial(self._keep, at="in_progress", status=Status.IN_PROGRESS, total=len(lines), errors=errors)
+            await self._insist(change)
         return True
 
     def _know(self, well: set[int], badly: set[int]) -> None:
@@ -214,8 +212,9 @@ class BatchRun:
         await self._insist(lambda: self._keep(errors=errors))
         return False
 
-    def _read(self) -> LineError | tuple[list[Line], tuple[set[int], set[int]]]:
-        """In a thread. Raises OSError."""
+    def _read(self) -> LineError | tuple[list[Line], dict[int, bytes], tuple[set[int], set[int]]]:
+        """The lines, what is told of those that cannot be run, and which have been answered. In a thread. Raises
+        OSError."""
         path = self._office.store.folder.path(self.record.input_file_id)
         with path.open("rb") as file:
             try:
@@ -226,7 +225,8 @@ class BatchRun:
                 return LineError("too_many_tasks", f"the file has more than {most} lines, the most that a batch takes")
             self._close_input()
             self._input = os.dup(file.fileno())
-        return lines, self._answers.open()
+        damaged = {line.number: batch_lines.damaged_line(self.record.id, line) for line in lines if line.error}
+        return lines, damaged, self._answers.open()
 
     def _close_input(self) -> None:
         if self._input >= 0:
@@ -303,8 +303,8 @@ class BatchRun:
         begun = any([await in_thread(folder.path(each).exists) for each in self.record.results if each])
         if not begun:
             status = self.record.status if ending in (Status.CANCELLED, Status.FAILED) else Status.FINALIZING
-            times = self._at("finalizing") if status is Status.FINALIZING else self.record.times
-            await self._insist(lambda: self._keep(status=status, ending=ending, times=times))
+            at = "finalizing" if status is Status.FINALIZING else None
+            await self._insist(lambda: self._keep(at=at, status=status, ending=ending))
             await self._fill(ending)
             total, well, badly = self.counts
             ids = self.record.results if self.record.results[0] else _new_ids()
@@ -322,7 +322,7 @@ class BatchRun:
 
     async def _fill(self, ending: Status) -> None:
         """A line about each request that was not run."""
-        if not self._taken_up and "in_progress" in self.record.times:
+        if not self._taken_up:
             if ending is Status.FAILED:
                 self._know(*await self._insist(partial(in_thread, self._answers.open)))
             else:
@@ -362,21 +362,24 @@ class BatchRun:
         ids = [file.id for file in files]
         await self._keep(
             *files,
+            at=ending.value,
+            expires_at=self.expires_at,
             status=ending,
-            times={**self._at(ending.value), "expires": self.expires_at},
             output_file_id=record.results[0] if record.results[0] in ids else None,
             error_file_id=record.results[1] if record.results[1] in ids else None,
         )
 
     # --- the disk -----------------------------------------------------------------------------------------------------
 
-    def _at(self, name: str) -> dict[str, int]:
-        return {**self.record.times, name: int(self._office.wall())}
-
-    async def _keep(self, *files: FileRecord, **changes: object) -> None:
-        """Change its record, on disk first. Raises StoreError."""
+    async def _keep(
+        self, *files: FileRecord, at: str | None = None, expires_at: int | None = None, **changes: object
+    ) -> None:
+        """Change its record, on disk first; `at` is what it comes to now. Raises StoreError."""
         async with self._changing:
-            record = msgspec.structs.replace(self.record, used_seconds=self._used_seconds, **changes)
+            times = self.record.times if at is None else {**self.record.times, at: int(self._office.wall())}
+            if expires_at is not None:
+                times = {**times, "expires": expires_at}
+            record = msgspec.structs.replace(self.record, times=times, used_seconds=self._used_seconds, **changes)
             await self._office.store.change([*files, record])
             self.record = record
 

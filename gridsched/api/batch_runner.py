@@ -6,14 +6,12 @@ Owns which batches run, and for how long files are kept. Must never know what a 
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 import trio
 
 from gridsched.api.batch_asking import Office
 from gridsched.api.batch_run import BatchRun
 from gridsched.store.batches import BatchRecord, FileRecord, Status, StoreError
-from gridsched.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +98,7 @@ class BatchRunner:
         files = [file for file in store.files() if file.id not in busy and self._is_old(file, used, oldest, now)]
         if not gone and not files:
             return
-        await store.change(drop=[*gone, *(file.id for file in files)])
-        for file in files:
-            await in_thread(partial(store.folder.drop, file.id))
+        await store.forget([file.id for file in files], gone)
         log.info("%d old batches and %d files are forgotten", len(gone), len(files))
 
     @staticmethod

@@ -59,8 +59,7 @@ class Files:
             upload.id, exchange.caller.key, upload.filename, PURPOSE, upload.size_bytes, now, expires_at
         )
         try:
-            await in_thread(partial(self._store.folder.keep, upload.id))
-            await self._store.change([record])
+            await self._store.keep(record)
         except (OSError, StoreError) as error:
             raise RequestError(of_disk(error)) from None
         await send_json(exchange, shown(record))
@@ -84,8 +83,7 @@ class Files:
         if record.id in set(self._busy()):
             raise RequestError(Problem("conflict", f"{record.id} is the input of a batch that is not over"))
         try:
-            await self._store.change(drop=[record.id])
-            await in_thread(partial(self._store.folder.drop, record.id))
+            await self._store.forget([record.id])
         except (OSError, StoreError) as error:
             raise RequestError(of_disk(error)) from None
         await send_json(exchange, {"id": record.id, "object": "file", "deleted": True})

@@ -5,6 +5,7 @@ leaves nothing behind.
 """
 
 import logging
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -140,6 +141,7 @@ async def _received(body: Incoming, content_type: bytes, folder: Folder, file_id
             parser.write(piece)
             if len(form.pieces) >= PIECE_BYTES or not body.more:
                 await _write(file, form)
+        await in_thread(partial(os.fsync, file.fileno()))
     if not form.ended:
         raise invalid("the form ends before its last boundary")
     if form.filename is None:

@@ -189,6 +189,26 @@ class BatchStore:
             full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
             raise StoreError(f"{self._path.name} cannot be written: {error}", full=full)
 
+    async def keep(self, record: FileRecord) -> None:
+        """Keep a file that has come. Its record is first: a start finishes what was cut off behind that, and what was
+        cut off before it is removed. Raises StoreError, OSError: it is not kept."""
+        with trio.CancelScope(shield=True):
+            await self.change([record])
+            try:
+                await in_thread(partial(self.folder.keep, record.id))
+            except OSError:
+                await self.change(drop=[record.id])
+                raise
+
+    async def forget(self, file_ids: Iterable[str], batch_ids: Iterable[str] = ()) -> None:
+        """Remove files, and forget them and batches. The files go first: so a full disk has room to write that down,
+        and what was cut off can be done again. Raises StoreError, OSError."""
+        file_ids = tuple(file_ids)
+        with trio.CancelScope(shield=True):
+            for each in file_ids:
+                await in_thread(partial(self.folder.drop, each))
+            await self.change(drop=[*batch_ids, *file_ids])
+
     def close(self) -> None:
         """Finish with the file."""
         connection, self._connection = self._connection, None

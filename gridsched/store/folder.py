@@ -35,13 +35,18 @@ class Folder:
         self._path = path
 
     def open(self, known: Collection[str]) -> int:
-        """Make the folder, and remove the half of a file that a killed server left. How many files there are that no
-        name in `known` is: they stay, because the records may have been lost and not the files."""
+        """Make the folder. What was coming when a server was killed is kept where it is in `known`, for then it had
+        come whole, and else removed. How many files there are that no name in `known` is: they stay, because the
+        records may have been lost and not the files."""
         self._path.mkdir(mode=0o700, exist_ok=True)
         names = {path.name for path in self._path.iterdir()}
         for name in names:
             if name.endswith(COMING):
-                self.path(name).unlink(missing_ok=True)
+                file_id = name.removesuffix(COMING)
+                if file_id in known:
+                    self.keep(file_id)
+                else:
+                    self.path(name).unlink(missing_ok=True)
         return sum(not name.endswith(COMING) for name in names - set(known))
 
     def path(self, file_id: str) -> Path:

@@ -521,6 +521,25 @@ async def test_a_clock_that_is_set_neither_expires_a_batch_nor_tidies_it_away(cl
         assert await at.results(done)
 
 
+async def test_a_batch_that_is_cancelled_before_a_line_runs_has_a_line_about_each(
+    clock: MockClock, tmp_path: Path
+) -> None:
+    """At once after it was made: whether it has been read by then or not."""
+    async with desk(clock, tmp_path, BatchFigures(window=window_of("03:00-03:01"))) as at:
+        file = lines(3) + b"no json\n"
+        file_id = str((await at.hand_in(file)).json["id"])
+        asked = {"input_file_id": file_id, "endpoint": EMBEDDINGS, "completion_window": "24h"}
+        made = (await at.house.ask("POST", "/v1/batches", asked)).json
+        assert (await at.house.ask("POST", f"/v1/batches/{made['id']}/cancel")).json["status"] == "cancelling"
+        over = await at.until(str(made["id"]), "cancelled")
+        assert over["request_counts"] == {"total": 4, "completed": 0, "failed": 4}
+        told = await at.results(over, "error_file_id")
+        assert {name: each["error"]["code"] for name, each in told.items()} == {
+            **dict.fromkeys(("r0", "r1", "r2"), "batch_cancelled"),
+            "None": "invalid_json_line",
+        }
+
+
 async def test_a_batch_expires_with_what_has_been_answered(clock: MockClock, tmp_path: Path) -> None:
     """Once lines could begin for as long as its completion window; each of the rest says so."""
     async with desk(clock, tmp_path, BatchFigures(in_flight=1)) as at:
@@ -812,6 +831,13 @@ KILLED: list[tuple[str, dict[str, object], dict[str, bytes], str, int]] = [
         "when its end was being written",
         {"ending": Status.CANCELLED, "status": Status.CANCELLING},
         {"batch_1.output": answered(2), "batch_1.errors": undone_line("batch_1", 3, "r3", "batch_cancelled", "x")},
+        "cancelled",
+        0,
+    ),
+    (
+        "when it was cancelled before a line ran",
+        {"ending": Status.CANCELLED, "status": Status.CANCELLING, "times": {}, "total": 0},
+        {"batch_1.errors": undone_line("batch_1", 3, "r3", "batch_cancelled", "x") + b'{"id":"bat'},
         "cancelled",
         0,
     ),

@@ -1,9 +1,10 @@
 """Records and files of batches on disk: what survives what, and what is left behind."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gridsched.store.batches import BatchRecord, BatchStore, FileRecord, LineError, Status, StoreError
@@ -158,6 +159,36 @@ def test_the_end_of_a_batch_is_done_once_wherever_it_was_cut_off(folder: Folder)
     assert again.well.finish(folder.path("file-2")) == len(answer(1))
     assert again.badly.finish(folder.path("file-3")) == 0
     assert {path.name for path in folder.path("").iterdir()} == {"file-2"}
+
+
+async def test_a_file_that_had_come_when_the_server_was_killed_is_whole_or_gone(tmp_path: Path) -> None:
+    """Its record is first, so nothing is left on disk that nobody knows; what was half removed is removed again."""
+    other = msgspec.structs.replace(FILE, id="file-2")
+    with closing(BatchStore(tmp_path, Said())) as store:
+        await store.change([FILE, other])
+        (tmp_path / "files" / "file-1.part").write_bytes(b"abc")
+    said = Said()
+    with closing(BatchStore(tmp_path, said)) as store:
+        assert [(path.name, path.read_bytes()) for path in (tmp_path / "files").iterdir()] == [("file-1", b"abc")]
+        await store.forget(["file-1", "file-2"])
+        assert (store.files(), list((tmp_path / "files").iterdir())) == ((), [])
+        with pytest.raises(FileNotFoundError):
+            await store.keep(FILE)
+        assert store.files() == ()
+    assert said == []
+
+
+@pytest.mark.parametrize("disk", [tmpfs, limit])
+async def test_a_file_is_removed_from_a_full_disk(tmp_path: Path, disk: Disk) -> None:
+    """It is what makes the room."""
+    with disk(tmp_path) as (place, fill, _empty), closing(BatchStore(place, Said())) as store:
+        with store.folder.begin("file-1") as file:
+            file.write(b"x" * 50_000)
+        await store.keep(FILE)
+        fill()
+        with suppress(StoreError):
+            await store.forget(["file-1"])
+        assert list((place / "files").iterdir()) == []
 
 
 async def test_a_start_removes_half_an_upload_and_tells_of_what_nobody_knows(tmp_path: Path) -> None:
