@@ -20,7 +20,7 @@ from tests.support.gateway import Gateway
 pytestmark = pytest.mark.slow
 
 OVER = {"completed", "failed", "expired", "cancelled"}
-KILLED_LINES, DAMAGED_EVERY, IN_FLIGHT = 10_000, 1_000, 16
+KILLED_LINES, DAMAGED_EVERY, ASKED_EVERY, IN_FLIGHT = 10_000, 1_000, 10, 16
 
 
 def requests(bodies: list[dict[str, Any]], url: str) -> bytes:
@@ -117,16 +117,19 @@ def progress(bench: Bench, batch_id: str) -> int:
 
 
 def test_a_batch_of_ten_thousand_lines_survives_three_kills_with_every_line_once(bench: Bench, tmp_path: Path) -> None:
-    """SIGKILL at a quarter, a half and three quarters: each line has one answer, its own; ten are damaged."""
-    texts = [{"model": "embedder", "input": f"text {number}"} for number in range(KILLED_LINES)]
+    """SIGKILL at a quarter, a half and three quarters: each line has one answer, its own. A tenth is the engine's, most
+    are refused for their model, which costs little time and as much care; ten are damaged."""
+    asked = set(range(1, KILLED_LINES, ASKED_EVERY))
+    models = ["embedder" if number in asked else "nobody" for number in range(KILLED_LINES)]
+    texts = [{"model": model, "input": f"text {number}"} for number, model in enumerate(models)]
     lines = requests(texts, "/v1/embeddings").splitlines(keepends=True)
     for number in range(0, KILLED_LINES, DAMAGED_EVERY):
         lines[number] = b'{"custom_id": "r%d", "method": "GET"}\n' % number
     began = time.monotonic()
     with httpx.Client(base_url=bench.gateway.url, trust_env=False, timeout=30.0) as client:
         file = client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", b"".join(lines))}).json()
-        asked = {"input_file_id": file["id"], "endpoint": "/v1/embeddings", "completion_window": "24h"}
-        batch_id = str(client.post("/v1/batches", json=asked).json()["id"])
+        made = {"input_file_id": file["id"], "endpoint": "/v1/embeddings", "completion_window": "24h"}
+        batch_id = str(client.post("/v1/batches", json=made).json()["id"])
     killed_at = []
     for part in (0.25, 0.5, 0.75):
         bench.until(lambda part=part: progress(bench, batch_id) >= part * KILLED_LINES, f"{part} of the batch")
@@ -144,8 +147,12 @@ def test_a_batch_of_ten_thousand_lines_survives_three_kills_with_every_line_once
     )
     every = Counter(answer["custom_id"] for answer in [*good, *bad])
     assert every == Counter(f"r{number}" for number in range(KILLED_LINES))
-    assert [int(answer["custom_id"][1:]) for answer in bad] == list(range(0, KILLED_LINES, DAMAGED_EVERY))
+    assert {int(answer["custom_id"][1:]) for answer in good} == asked
     for answer in good:
         assert answer["response"]["body"]["data"][0]["embedding"][0] == int(answer["custom_id"][1:])
+    damaged = [int(answer["custom_id"][1:]) for answer in bad if answer["response"] is None]
+    assert damaged == list(range(0, KILLED_LINES, DAMAGED_EVERY))
+    refused = [answer["response"]["body"]["error"]["code"] for answer in bad if answer["response"] is not None]
+    assert set(refused) == {"model_not_found"}
     assert batch["request_counts"] == {"total": KILLED_LINES, "completed": len(good), "failed": len(bad)}
     print(f"{KILLED_LINES} lines in {seconds:.1f} s, killed after {killed_at} s")
