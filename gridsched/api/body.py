@@ -1,14 +1,24 @@
-"""A request's body as it comes: read whole, or dropped.
+"""A request's body as it comes: read whole, or dropped; and where work on a large one is done.
 
 Owns how long a body may be, how long one may stop coming, and that nobody is answered into a connection that is then
 reset under his upload: whoever is refused gets his answer at once, and what he still sends is read and dropped, so that
 he comes to read it. Must never keep what is dropped.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import trio
 from hypercorn.typing import ASGIReceiveCallable, HTTPScope
 
 from gridsched.api.problems import Problem, RequestError
+from gridsched.api.settings import LARGE_BODY_BYTES, MIB
+from gridsched.threads import in_thread
+
+Done = TypeVar("Done")
+
+VERY_LARGE_BODY_BYTES = 4 * MIB
+ONE_LARGE, ONE_VERY_LARGE = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
 DROPPED_BYTES = 1024 * 1024 * 1024
 """How much of a body that nobody wants is read before its connection is cut."""
@@ -28,17 +38,15 @@ class Incoming:
         body is too long, or has stopped coming."""
         if self._declared > longest:
             raise _too_long(longest)
-        parts: list[bytes] = []
-        length = 0
+        body = bytearray()  # pieces that were kept would cost many times what is in them, and leave the heap in holes
         while self.more:
             part = await self.piece()
             if part is None:
                 return None
-            length += len(part)
-            if length > longest:
+            body += part
+            if len(body) > longest:
                 raise _too_long(longest)
-            parts.append(part)
-        return b"".join(parts)
+        return bytes(body)
 
     async def piece(self) -> bytes | None:
         """The next bytes; None where the client has left. Raises RequestError where none come."""
@@ -66,6 +74,16 @@ class Incoming:
         except RequestError:
             return True
         return True
+
+
+async def beside(size: int, work: Callable[[], Done]) -> Done:
+    """What is done with so many bytes of a body: if they are many, beside the loop, and one after the other.
+
+    Each call into C keeps the interpreter to itself, so several threads of them hardly ever let the loop have its turn.
+    """
+    if size < LARGE_BODY_BYTES:
+        return work()
+    return await in_thread(work, limiter=ONE_LARGE if size < VERY_LARGE_BODY_BYTES else ONE_VERY_LARGE)
 
 
 def _declared(scope: HTTPScope) -> int:

@@ -16,14 +16,14 @@ from typing import Final
 import msgspec
 import trio
 
+from gridsched.api.body import beside
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.fetch import Allowance, Fetcher, Image, Resolver, look_up
 from gridsched.api.hosts import PORTS, Refused
 from gridsched.api.members import BadBody, elements, inner_members
 from gridsched.api.problems import invalid
-from gridsched.api.settings import LARGE_BODY_BYTES, FrontSettings
+from gridsched.api.settings import FrontSettings
 from gridsched.core.job import JobKind
-from gridsched.threads import in_thread
 
 MOST_IMAGES = 16
 """Different images that one request may name by URL."""
@@ -234,7 +234,7 @@ class Images:
             images = await self._fetch(links, len(request.body))
         work = partial(changed, request, links, images)
         size = len(request.body) + sum(len(image.data) for image in images.values())
-        return work() if size < LARGE_BODY_BYTES else await in_thread(work)
+        return await beside(size, work)
 
     async def _fetch(self, links: tuple[Link, ...], body_bytes: int) -> Mapping[str, Image]:
         """Each image once, some at a time, all of them within their time. Raises RequestError."""

@@ -8,7 +8,6 @@ runs, and never look into a body beyond what door 1 has read.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import trio
 
@@ -16,6 +15,7 @@ from gridsched.api import embeddings
 from gridsched.api.abilities import check, meant
 from gridsched.api.allowed import allowed
 from gridsched.api.authority import Caller
+from gridsched.api.body import beside
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.images import Images, Link, links_of
@@ -26,16 +26,12 @@ from gridsched.api.problems import Problem, RequestError, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
-from gridsched.api.settings import LARGE_BODY_BYTES
 from gridsched.api.several import HTTP_OK, ONE, Parts, parted, parts_of
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
 from gridsched.core.ids import JobId
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
-from gridsched.threads import in_thread
-
-Done = TypeVar("Done")
 
 DEFAULT_MODEL = "default"
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
@@ -90,14 +86,15 @@ class Inference:
         request, links, media = await _read(route, exchange)
         asked = await self._resolve(request, media, exchange.caller)
         tally.model, tally.job_class = asked.model.name, asked.job_class.label
-        plan, parts = None, ONE
+        plan, parts, size = None, ONE, len(exchange.body)
         if route.kind is JobKind.EMBEDDINGS:
-            plan = embeddings.plan(request, asked.model.name, self._house.settings.embedding_chunk)
+            chunk = self._house.settings.embedding_chunk
+            plan = await beside(size, partial(embeddings.plan, request, asked.model.name, chunk))
         else:
-            parts = await _beside(exchange.body, partial(parts_of, request))
+            parts = await beside(size, partial(parts_of, request))
         edits = await self._images.put_in(request, links)  # members that go up with another value than they came with
         if asked.virtual is not None:
-            edits = await _beside(exchange.body, partial(shaped, asked.virtual.entry, request, edits))
+            edits = await beside(size, partial(shaped, asked.virtual.entry, request, edits))
         bodies = tuple({**edits, **each} for each in parts.edits)
         job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks if plan else bodies))
         with self._house.runtime.desk.submit(job) as ticket:
@@ -183,12 +180,7 @@ async def _read(route: Route, exchange: Exchange) -> _Read:
         links = links_of(request)
         return request, links, media_of(request) | ({Medium.IMAGE} if links else NO_MEDIA)
 
-    return await _beside(exchange.body, read)
-
-
-async def _beside(body: bytes, work: Callable[[], Done]) -> Done:
-    """What is done with a large body is done beside the loop: nobody else's request waits for that."""
-    return work() if len(body) < LARGE_BODY_BYTES else await in_thread(work)
+    return await beside(len(exchange.body), read)
 
 
 def _plain(seat: Seat) -> Reply:

@@ -148,7 +148,8 @@ async def open_answer(
             headers = (*headers, (b"Authorization", b"Bearer " + address.key.encode())) if address.key else headers
         else:
             await _connect(connection, str(address))
-        await _send(connection, _request_bytes(method, target, headers, body))
+        for piece in _request(method, target, headers, body):
+            await _send(connection, piece)
         reader = ResponseReader(method)
         payload = b""
         while reader.head is None:
@@ -209,14 +210,15 @@ def _refused(error: OSError) -> UpstreamFailure:
     return UpstreamFailure(UpstreamFailureKind.CONNECT, f"the engine does not take connections ({error.strerror})")
 
 
-def _request_bytes(method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bytes:
+def _request(method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> tuple[bytes, ...]:
+    """What is sent: in one piece, unless the body is large, which is not copied for that."""
     lines = [f"{method} {target} HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n".encode()]
     lines.extend(b"%s: %s\r\n" % header for header in headers)
     if body or method not in ("GET", "HEAD"):
         lines.append(b"Content-Length: %d\r\n" % len(body))
     lines.append(b"\r\n")
-    lines.append(body)
-    return b"".join(lines)
+    head = b"".join(lines)
+    return (head + body,) if len(body) < READ_BYTES else (head, body)
 
 
 async def _send(connection: socket.socket, data: bytes) -> None:

@@ -1,6 +1,7 @@
 """The body that goes up: spliced, never re-serialised."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -72,3 +73,16 @@ def test_everything_can_be_cut_out() -> None:
     """An object of which nothing is left is an empty object."""
     body = b'{"x_class":1,"gridsched":{}}'
     assert splice(body, members(body), replaced={}, removed={"x_class", "gridsched"}) == b"{}"
+
+
+def test_H2_a_large_body_is_copied_once() -> None:
+    """Each further copy of a film would hold everybody up, and take its memory."""
+    body = b'{"messages":"%b","model":"m"}' % (b"x" * 2_000_000)
+    spans = members(body)
+    tracemalloc.start()
+    try:
+        upstream_body(body, spans, "n", {})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1.5 * len(body)
