@@ -179,7 +179,8 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     folders = _folders(settings, data_dir, environ, home)
     faults = tuple(launch_faults(settings, engine_found.options))
     refused = {name: f"{_setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
-    library = with_problems(read_library(settings.entries(), folders, settings.virtual_entries()), refused)
+    entries, virtuals, families = settings.entries(), settings.virtual_entries(), settings.family_entries()
+    library = with_problems(read_library(entries, folders, virtuals, families), refused)
     own = settings.defaults
     catalog = ModelCatalog(
         library,
@@ -188,7 +189,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         defaults=Defaults(
             own.ctx_target, own.ctx_floor, own.parallel, own.idle_ttl_seconds, own.cache_type, own.reasoning_format
         ),
-        families=settings.family_entries(),
+        families=families,
         default_model=settings.library.default_model,
         engine_build=engine_found.info.version,
         host=host.spec if host is not None else None,

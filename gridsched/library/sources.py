@@ -11,9 +11,9 @@ from pathlib import Path
 from gridsched.library.names import file_words
 from gridsched.library.projectors import projector_beside, read_companions, why_no_model
 from gridsched.library.read import Unreadable, real_path
-from gridsched.library.scan import Index, Indexed, scan_folders
+from gridsched.library.scan import Indexed, scan_folders
 from gridsched.library.shards import ModelFile, first_part, read_model, stem_of
-from gridsched.ports import ModelEntry, VirtualEntry
+from gridsched.ports import FamilyEntry, ModelEntry, VirtualEntry
 from gridsched.vram.flags import FlagError, parse_flags
 
 
@@ -54,24 +54,29 @@ class Library:
 
 
 def read_library(
-    entries: Sequence[ModelEntry], folders: Sequence[Path], virtuals: Sequence[VirtualEntry] = ()
+    entries: Sequence[ModelEntry],
+    folders: Sequence[Path],
+    virtuals: Sequence[VirtualEntry] = (),
+    families: Sequence[FamilyEntry] = (),
 ) -> Library:
-    """Scan the folders and read every configured file. Never raises for what a file is like."""
-    return gather(entries, scan_folders(folders), virtuals)
+    """Scan the folders and read every configured file. Never raises for what a file is like.
 
-
-def gather(entries: Sequence[ModelEntry], index: Index, virtuals: Sequence[VirtualEntry] = ()) -> Library:
-    """Put what is configured first, and leave out of the index what it already serves, and whose name is taken."""
+    What is configured comes first. A file that it serves already is left out, and one that is called by a word that a
+    person gave to something else: clients' words are found without regard to case.
+    """
+    index = scan_folders(folders)
+    words = [word for entry in entries for word in (entry.name, *entry.aliases)]
+    words += [word for virtual in virtuals for word in (virtual.name, *virtual.aliases)]
+    taken = {word.casefold() for word in (*words, *(family.name for family in families))}
     origins = {real_path(found.path): found for found in index.models}
     sources = [_configured(entry, origins) for entry in entries]
     notes = list(index.notes)
-    taken = {source.entry.name for source in sources} | {entry.name for entry in virtuals}
     served = {real_path(first_part(entry.path)) for entry in entries}
     for real, found in origins.items():
         if real in served:
             continue
         source = _indexed(found)
-        if source.entry.name in taken:
+        if source.entry.name.casefold() in taken:
             notes.append(f"{found.path} is not served: {source.entry.name} is configured as something else.")
             continue
         sources.append(source)

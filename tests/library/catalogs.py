@@ -45,7 +45,7 @@ def catalog(
 ) -> ModelCatalog:
     """A catalog of these entries and folders."""
     return ModelCatalog(
-        read_library(entries, folders, virtuals),
+        read_library(entries, folders, virtuals, families),
         devices,
         measurements or {},
         defaults=defaults,

@@ -594,6 +594,32 @@ def test_a_file_whose_name_is_taken_by_a_name_over_another_is_said(chat: Path, t
     assert f"{other} is not served: v is configured as something else." in made.notes
 
 
+FAMILY = ((Quality.PREFERRED, "big"),)
+
+
+@pytest.mark.parametrize("file_name", ["v.gguf", "V.gguf"])
+def test_C15_what_a_person_named_goes_before_what_a_file_is_called(chat: Path, tmp_path: Path, file_name: str) -> None:
+    """A family's name, and an alias, mean what they were given to, also where another file is called so."""
+    other = write_model(tmp_path / "y" / file_name)
+    named = [
+        catalog(ModelEntry("big", chat, aliases=("v",)), folders=[tmp_path / "y"]),
+        catalog(ModelEntry("big", chat), folders=[tmp_path / "y"], families=[FamilyEntry("v", FAMILY)]),
+        catalog(
+            ModelEntry("big", chat),
+            folders=[tmp_path / "y"],
+            virtuals=[VirtualEntry("reviewer", "big", aliases=("v",))],
+        ),
+    ]
+    for made in named:
+        assert [model.name for model in made.models()] == ["big"]
+        for word in ("v", "V"):
+            found = made.resolve(word)
+            assert found is not None
+            assert found.name in ("big", "v")
+        assert made.resolve("v.gguf") is None
+        assert f"{other} is not served: {other.stem} is configured as something else." in made.notes
+
+
 def test_thoughts_are_handed_out_as_configured(chat: Path, tmp_path: Path) -> None:
     """By the model's own word, else the default's; a flag goes before both, and who does not chat has no thoughts."""
     embedder = write_model(tmp_path / "e.gguf", EMBEDDER)
