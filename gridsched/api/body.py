@@ -92,5 +92,5 @@ def _declared(scope: HTTPScope) -> int:
 
 
 def _too_long(longest: int) -> RequestError:
-    message = f"the body is longer than {longest} bytes, the longest that is taken"
+    message = f"the body is longer than {longest} bytes, the longest that is taken (server.max_body)"
     return RequestError(Problem("request_too_large", message))

@@ -55,7 +55,8 @@ class Origins:
         be known by any (`by_any_name`)."""
         host = _said(headers, b"host")
         if host and not by_any_name and not self._is_own(_hostname(f"//{host}")):
-            return Problem("cross_origin", f"this server does not answer for the host {host[:LONGEST_SAID_NAME]!r}")
+            message = f"this server does not answer for the host {host[:LONGEST_SAID_NAME]!r}; ask it by its address"
+            return Problem("cross_origin", message)
         if b"origin" not in headers:
             return _refuse_loaded_by_a_page(headers)
         origin = _said(headers, b"origin")

@@ -146,9 +146,20 @@ def not_found(path: str) -> Problem:
     """H5: there is no such route. One of another server's own protocol is told what to use."""
     other = instead(path)
     if other is None:
-        return Problem("not_found", f"there is nothing at {path}")
+        return Problem("not_found", f"there is nothing at {path}{_hint(path)}")
     whose, use = other
     return Problem("not_found", f"{path} is of {whose}, which is not spoken here: use {use}.", detail={"use": use})
+
+
+def _hint(path: str) -> str:
+    """What a client that is almost right has to change: the usual slips with a base URL."""
+    if path.startswith("/v1/v1/"):
+        return ": this client's base URL goes without /v1, which it adds itself"
+    if path.rstrip("/") in {"", "/v1"}:
+        return (
+            ": clients ask /v1/chat/completions and its like, /v1/models lists models, /health says how the server is"
+        )
+    return ""
 
 
 def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:
@@ -157,12 +168,12 @@ def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Proble
     return Problem("method_not_allowed", f"{path} takes {names}, not {method}", headers=((b"allow", names.encode()),))
 
 
-def unknown_model(name: str, closest: tuple[str, ...]) -> Problem:
-    """H5: a 404 that names the closest ids."""
+def unknown_model(name: str, closest: tuple[str, ...], also: str = "") -> Problem:
+    """H5: a 404 that names the closest ids; `also` is one more sentence, with its space in front."""
     if len(name) > LONGEST_SAID_NAME:
         name = name[:LONGEST_SAID_NAME] + "…"
     hint = f" Did you mean {', '.join(closest)}?" if closest else " GET /v1/models lists those there are."
-    return Problem("model_not_found", f"there is no model {name!r}.{hint}", "model", detail={"closest": closest})
+    return Problem("model_not_found", f"there is no model {name!r}.{hint}{also}", "model", detail={"closest": closest})
 
 
 def of_rejection(rejection: Rejection) -> Problem:

@@ -64,6 +64,11 @@ sys.exit(main(sys.argv[2:]))
 """The server's own process: told to end by the kernel when the demo is gone, however the demo went."""
 
 
+def _as_called() -> str:
+    """The program's name as a person has just called it: in a fresh `.venv` it is on nobody's PATH."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "gridsched" else "gridsched"
+
+
 class DemoFailure(Exception):
     """The demo cannot run; the sentence says why and what to do."""
 
@@ -263,7 +268,7 @@ async def _interruptible(setting: Setting, folder: Path, seconds: float, keep: b
                     if keep:
                         print(how_to_use(server.url, setting.chat), flush=True)
                         await trio.sleep_forever()
-                print(f"\nFor a server of your own with the same models: gridsched serve {setting.serve_options}")
+                print(f"\nFor a server of your own with the same models: {_as_called()} serve {setting.serve_options}")
             except DemoFailure as failure:
                 print(f"gridsched demo: {failure}", file=sys.stderr)
                 result = 1

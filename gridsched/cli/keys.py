@@ -45,8 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-class", "highest_class", "the highest that it may use"),
     ):
         add.add_argument(option, dest=field, type=_job_class, metavar="CLASS", help=text)
-    scopes = ",".join(scope.value for scope in Scope)
-    add.add_argument("--scope", type=_scopes, default="inference,read", metavar="A,B", help=f"what it may: {scopes}")
+    scopes = (
+        "inference (ask models), read (status, jobs, events), residency (load, unload, pin), admin (drain, restart)"
+    )
+    text = f"what it may: {scopes}; inference,read if left out"
+    add.add_argument("--scope", type=_scopes, default="inference,read", metavar="A,B", help=text)
     add.add_argument("--models", type=_names, default=(), metavar="A,B", help="the only models that it may ask for")
     add.add_argument("--concurrency", type=int, metavar="N", help="most requests that it may have open at once")
     add.add_argument("--queue-share", type=_share, metavar="25%", help="most of a class's queue that it may take")

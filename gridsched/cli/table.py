@@ -111,6 +111,7 @@ def _adds(entry: VirtualEntry) -> str:
     """What a virtual model adds to its base, in as many words as fit."""
     parts = ["prompt"] if entry.system_prompt is not None else []
     parts += ["sampling"] if entry.members else []
+    parts += ["limits"] if entry.max_tokens is not None else []
     parts += [entry.default_class.label] if entry.default_class is not None else []
     return ", ".join(parts) or "as it is"
 

@@ -118,6 +118,28 @@ async def test_H5_an_unknown_model_names_the_closest(autojump_clock: MockClock) 
         assert "sim-chat-4b" in json.dumps(answer.error["gridsched"])
 
 
+async def test_H5_a_class_that_is_none_behind_an_at_is_told_the_classes(autojump_clock: MockClock) -> None:
+    """The name in front is right, so another name is no help; where it is wrong too, the name comes first."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("POST", CHAT, HELLO | {"model": "sim-chat-4b@fast"})
+        assert "a class: interactive, background, batch" in str(answer.error["message"])
+        answer = await house.ask("POST", CHAT, HELLO | {"model": "nobody@fast"})
+        assert "a class" not in str(answer.error["message"])
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("/v1/v1/messages", "goes without /v1"), ("/", "/v1/models"), ("/v1", "/health")]
+)
+async def test_H5_the_usual_slips_with_a_base_url_are_told_what_to_change(
+    autojump_clock: MockClock, path: str, said: str
+) -> None:
+    """Anthropic's clients add /v1 themselves; a person opens the bare address."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("POST" if path.endswith("messages") else "GET", path, None)
+        assert answer.status == 404
+        assert said in str(answer.error["message"])
+
+
 async def test_options_and_head_are_answered(autojump_clock: MockClock) -> None:
     """OPTIONS names the methods, HEAD is a GET without its body."""
     async with serving(autojump_clock) as house:
