@@ -140,7 +140,8 @@ class Authority:
         many as it may."""
         count = self._open[caller.key]
         if caller.concurrency is not None and count >= caller.concurrency:
-            message = f"the key {caller.key} has {count} requests open, of {caller.concurrency} at once"
+            requests = "request" if count == 1 else "requests"
+            message = f"the key {caller.key} has {count} {requests} open, of {caller.concurrency} at once"
             detail = {"open": count, "concurrency": caller.concurrency, "retry_after_s": CONCURRENCY_RETRY_SECONDS}
             raise RequestError(Problem("key_concurrency", message, None, CONCURRENCY_RETRY_SECONDS, detail))
         self._open[caller.key] = count + 1

@@ -118,8 +118,9 @@ class Inference:
             if suffix_class is not None:
                 found, virtual = meant(catalog, name.strip() or DEFAULT_MODEL, request.route)
         if found is None:
-            cut_for_nothing = "@" in asked and suffix_class is None and meant(catalog, word, request.route) is not None
-            also = f" What follows an @ is a class: {', '.join(CLASS_WORDS)}." if cut_for_nothing else ""
+            in_front = asked.rpartition("@")[0].strip()
+            is_almost = suffix_class is None and in_front and meant(catalog, in_front, request.route)[0] is not None
+            also = f" What follows an @ is a class: {', '.join(CLASS_WORDS)}." if is_almost else ""
             raise RequestError(unknown_model(asked, catalog.closest(asked), also))
         if isinstance(found, CatalogModel) and await self._is_another(found):
             found = self._house.runtime.parts.catalog.resolve(found.name) or found

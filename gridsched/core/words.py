@@ -8,6 +8,9 @@ from gridsched.core.snapshot import Keeper, RunningView, WaitingView
 SCALES = ((3, 1, "s", 1), (180, 1, "s", 0), (7200, 60, "min", 0), (36000, 3600, "h", 1))
 """Below how many seconds which unit is used, its length, and digits after the point: what a person can do with it."""
 
+OVERDUE = 20
+"""From how many times its rest on a step is called overdue: twice the mean, of which `Pace` makes the rest a tenth."""
+
 
 def short(view: WaitingView) -> str:
     """What a comment line says (H3): `queued 3`, or `loading NAME (5s)`."""
@@ -31,7 +34,11 @@ def sentence(view: WaitingView) -> str:
 def running(view: RunningView) -> str:
     """What is said of a job whose step runs: `step 3/32 on gemma4-12b for 2.1s, about 4s more`."""
     words = f"step {view.step}/{view.steps} on {view.model} for {duration(view.running_seconds)}"
-    return words if view.rest_seconds is None else f"{words}, about {duration(view.rest_seconds)} more"
+    if view.rest_seconds is None:
+        return words
+    if view.running_seconds >= OVERDUE * view.rest_seconds:
+        return f"{words}, longer than usual"
+    return f"{words}, about {duration(view.rest_seconds)} more"
 
 
 def keeper(one: Keeper) -> str:

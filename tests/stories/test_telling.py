@@ -162,6 +162,12 @@ def test_S9b_explain_knows_a_job_before_during_and_after() -> None:
     assert told is not None
     assert told.running is not None
     assert told.running.rest_seconds == pytest.approx(1.5)
+    assert words.running(told.running).endswith("about 1.5s more")
+    world.advance(3.5)
+    told = world.scheduler.explain(running, world.now)
+    assert told is not None
+    assert told.running is not None
+    assert words.running(told.running) == "step 1/1 on a for 4s, longer than usual"
     world.finish(running)
     told = world.scheduler.explain(running, world.now)
     assert told is not None
