@@ -16,7 +16,7 @@ import trio
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.exchange import send_whole
 from gridsched.api.judged import fault_of_client
-from gridsched.api.members import Member
+from gridsched.api.members import BadBody, Member, items
 from gridsched.api.problems import Header, Problem, RequestError, invalid
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import Seat
@@ -25,6 +25,8 @@ from gridsched.core.job import OutcomeKind
 
 MAX_INPUTS = 2048
 """OpenAI's limit."""
+MOST_TOKENS = 1_000_000
+"""Of one input: no engine takes as many, and to look at more takes a while."""
 
 HTTP_OK, BAD_REQUEST, SERVER_ERROR = 200, 400, 500
 EMPTY_BYTES = 2  # of `[]` and `""`
@@ -68,7 +70,6 @@ class _Answer(msgspec.Struct):
 
 _answers = msgspec.json.Decoder(_Answer)
 _FIRST = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
-_list = msgspec.json.Decoder(list[msgspec.Raw])
 _Token = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # beyond that an engine takes it for another one
 _tokens = msgspec.json.Decoder(list[_Token])
 _BARE = re.compile(rb"[\[,:]\s*-?(?:nan|inf)", re.IGNORECASE)
@@ -106,19 +107,22 @@ def split_inputs(raw: bytes) -> tuple[bytes, ...]:
         return (raw,)
     if first is None or first[1] not in b'"[]':
         raise _no_inputs()
-    slices = _list.decode(raw)
+    try:
+        slices = items(raw)
+    except BadBody as error:
+        raise invalid(f"input: {error}; at most {MAX_INPUTS} are taken in one request", "input") from None
     if not slices:
         raise invalid("input is empty", "input")
     if len(slices) > MAX_INPUTS:
         raise invalid(f"input has {len(slices)} items; at most {MAX_INPUTS} are taken in one request", "input")
-    items = tuple(map(bytes, slices))
-    kinds = {item[:1] for item in items}
+    inputs = tuple(map(bytes, slices))
+    kinds = {item[:1] for item in inputs}
     if kinds not in ({b'"'}, {b"["}):
         raise _no_inputs()
     check = _check_text if kinds == {b'"'} else _check_tokens
-    for index, item in enumerate(items):
+    for index, item in enumerate(inputs):
         check(item, f"input[{index}]")
-    return items
+    return inputs
 
 
 def _no_inputs() -> RequestError:
@@ -131,6 +135,8 @@ def _check_text(raw: bytes, where: str) -> None:
 
 
 def _check_tokens(raw: bytes, where: str) -> None:
+    if raw.count(b",") >= MOST_TOKENS:
+        raise invalid(f"{where} has more than {MOST_TOKENS} tokens", "input")
     try:
         tokens = _tokens.decode(raw)
     except msgspec.ValidationError:

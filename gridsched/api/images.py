@@ -20,7 +20,7 @@ from gridsched.api.body import beside
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.fetch import Allowance, Fetcher, Image, Resolver, look_up
 from gridsched.api.hosts import PORTS, Refused
-from gridsched.api.members import BadBody, elements, inner_members
+from gridsched.api.members import BadBody, elements, inner_members, items
 from gridsched.api.problems import invalid
 from gridsched.api.settings import FrontSettings
 from gridsched.core.job import JobKind
@@ -71,7 +71,6 @@ class _Inner(msgspec.Struct):
     data: msgspec.Raw = _NOTHING
 
 
-_list = msgspec.json.Decoder(list[msgspec.Raw])
 _holder = msgspec.json.Decoder(_Holder)
 _part = msgspec.json.Decoder(_Part)
 _inner = msgspec.json.Decoder(_Inner)
@@ -189,9 +188,9 @@ def _check_recording(value: msgspec.Raw, place: Path) -> None:
 
 
 def _items(value: msgspec.Raw | bytes) -> Iterator[tuple[int, msgspec.Raw]]:
-    """The items of an array; of anything else none."""
+    """The items of an array; of anything else none. Raises BadBody."""
     if bytes(memoryview(value)[:1]) == b"[":
-        yield from enumerate(_list.decode(value))
+        yield from enumerate(items(value))
 
 
 def _is_object(value: msgspec.Raw) -> bool:

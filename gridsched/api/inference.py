@@ -22,7 +22,8 @@ from gridsched.api.images import Images, Link, links_of
 from gridsched.api.judged import Judged
 from gridsched.api.keep import MAX_TTL_SECONDS
 from gridsched.api.media import media_of
-from gridsched.api.problems import Problem, RequestError, unknown_model
+from gridsched.api.members import BadBody
+from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
@@ -74,9 +75,10 @@ class Inference:
         try:
             with self._house.authority.opened(exchange.caller):
                 return await self._serve(exchange, route, tally, submitted)
-        except RequestError as error:
-            tally.code = error.problem.status
-            await send_problem(exchange, error.problem)
+        except (RequestError, BadBody) as error:
+            problem = error.problem if isinstance(error, RequestError) else invalid(str(error)).problem
+            tally.code = problem.status
+            await send_problem(exchange, problem)
             return True
         finally:
             seconds = trio.current_time() - tally.began

@@ -12,11 +12,16 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 MOST_MEMBERS = 1000
 """A real request has a few dozen; the walk over them is ours and must not hold anybody up."""
+MOST_BRACKETS = 1_000_000
+"""Objects and arrays, also those that stand in texts: whole books of code have fewer."""
+MOST_ITEMS = 10_000
+"""Values of a list of messages, parts, prompts or inputs. Lists that nobody looks at may be as long as they like."""
 MOST_BUILT = 100_000
 """Values that are built to be looked at: some ten milliseconds. A body that may have more is checked without that."""
 
@@ -25,7 +30,7 @@ WINDOW_BYTES = 256 * 1024
 
 BOM = b"\xef\xbb\xbf"
 _SPACE = re.compile(rb"[ \t\n\r]*")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')  # possessive: nothing is kept for a way back
 SAMPLED, _DIGITS = 31, re.compile(rb"[0-9]{9}")
 """A number of 309 digits shows in every 31st byte as nine of them; few other bodies have that, and looking is cheap."""
 
@@ -33,13 +38,35 @@ _NUMBER = re.compile(rb"(?<![0-9.eE+-])-?([0-9](?:[0-9.]{199,}+(?:[eE]\+?[0-9]+)
 """A number that may be out of range: it is long, or its exponent is."""
 
 _strict = msgspec.json.Decoder()
-_raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _key = msgspec.json.Decoder(str)
+_few = msgspec.json.Decoder(  # ends at the first value too many, where a list would be built whole and then counted
+    msgspec.defstruct(
+        "Few",
+        [(f"item_{at}", msgspec.Raw, msgspec.Raw(b"")) for at in range(MOST_ITEMS)],
+        array_like=True,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+)
 
 
 class BadBody(ValueError):
     """The bytes are not a JSON object that can be passed on; the sentence says why."""
+
+
+class _Key(str):
+    """A key of an object, counted when it is made."""
+
+    __slots__ = ()
+
+
+_ByKey = dict[str, msgspec.Raw]
+_OBJECT: Any = dict[_Key, msgspec.Raw]
+
+
+class _TooManyKeys(Exception):
+    """More than `MOST_MEMBERS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +86,29 @@ def members(body: bytes) -> tuple[Member, ...]:
 
 def inner_members(value: bytes) -> tuple[Member, ...]:
     """Those of an object within a body that has been checked. Raises BadBody."""
-    return _walked(value, _raw.decode(value))
+    return _walked(value, _by_key(value))
 
 
-def _walked(body: bytes, values: dict[str, msgspec.Raw]) -> tuple[Member, ...]:
-    if len(values) > MOST_MEMBERS:
-        raise BadBody(f"the body has {len(values)} keys at one level; at most {MOST_MEMBERS} are taken")
+def _by_key(body: bytes) -> _ByKey:
+    """The value of each key as bytes, the last of one that is given twice. Raises BadBody as soon as there are too many
+    keys, and what msgspec raises."""
+    count = 0
+
+    def made(kind: type[_Key], text: str) -> _Key:
+        nonlocal count
+        count += 1
+        if count > MOST_MEMBERS:
+            raise _TooManyKeys
+        return kind(text)
+
+    try:
+        found: _ByKey = msgspec.json.decode(body, type=_OBJECT, dec_hook=made)
+    except _TooManyKeys:
+        raise BadBody(f"the body has more than {MOST_MEMBERS} keys at one level") from None
+    return found
+
+
+def _walked(body: bytes, values: _ByKey) -> tuple[Member, ...]:
     found: list[Member] = []
     seen: set[str] = set()
     position = _skip(body, _skip(body, 0) + 1)  # past the opening brace
@@ -86,15 +130,25 @@ def elements(array: bytes) -> tuple[tuple[int, int], ...]:
     """Where the values of a JSON array lie in it: their first bytes, and the bytes after them."""
     found: list[tuple[int, int]] = []
     position = _skip(array, 1)  # past the opening bracket
-    for value in _list.decode(array):
+    for value in items(array):
         end = position + memoryview(value).nbytes
         found.append((position, end))
         position = _skip(array, _skip(array, end) + 1)  # past the comma
     return tuple(found)
 
 
-def _values(body: bytes) -> dict[str, msgspec.Raw]:
-    """The value of each key as bytes, the last of a key that is given twice. Raises BadBody."""
+def items(array: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    """The values of a JSON array, as bytes. Raises BadBody where they are more than anybody means."""
+    if bytes(array).count(b",") >= MOST_ITEMS:
+        try:
+            _few.decode(array)
+        except msgspec.ValidationError:
+            raise BadBody(f"a list has more than {MOST_ITEMS} values, the most that are looked at") from None
+    return _list.decode(array)
+
+
+def _values(body: bytes) -> _ByKey:
+    """As `_by_key`, of a body that is checked. Raises BadBody."""
     if not body.strip():
         raise BadBody("the body is empty")
     if body.startswith(BOM):
@@ -102,10 +156,10 @@ def _values(body: bytes) -> dict[str, msgspec.Raw]:
     try:
         if not (_may_have_many_values(body) or _may_have_a_long_number(body)):
             _strict.decode(body)
-            return _raw.decode(body)
+            return _by_key(body)
         _check_text(body)
         _check_numbers(body)
-        return _raw.decode(body)  # which checks all else
+        return _by_key(body)  # which checks all else
     except RecursionError:
         raise BadBody("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
@@ -116,8 +170,11 @@ def _values(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _may_have_many_values(body: bytes) -> bool:
-    """Whether it has many commas and brackets; it does not matter that some are in texts."""
-    return body.count(b",") + body.count(b"{") + body.count(b"[") > MOST_BUILT
+    """Whether it has many commas and brackets; it does not matter that some are in texts. Raises BadBody."""
+    brackets = body.count(b"{") + body.count(b"[")
+    if brackets > MOST_BRACKETS:
+        raise BadBody(f"the body has more than {MOST_BRACKETS} brackets")
+    return body.count(b",") + brackets > MOST_BUILT
 
 
 def _may_have_a_long_number(body: bytes) -> bool:
@@ -168,7 +225,7 @@ def _quotes(piece: bytes) -> int:
     return piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
 
 
-def _member(body: bytes, position: int, values: dict[str, msgspec.Raw]) -> Member:
+def _member(body: bytes, position: int, values: _ByKey) -> Member:
     """The member whose key begins here. A value that is not the one expected belongs to a key that is given twice."""
     name = _STRING.match(body, position)
     if name is None:

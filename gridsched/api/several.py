@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gridsched.api.decode import InferenceRequest
-from gridsched.api.members import BadBody, inner_members, members
+from gridsched.api.members import BadBody, inner_members, items, members
 from gridsched.api.problems import Header, Problem, invalid
 from gridsched.api.reply import Reply
 from gridsched.api.splice import splice
@@ -97,7 +97,7 @@ def _prompts(raw: bytes) -> Sequence[msgspec.Raw]:
     """Those of a list of several. A list with a number in it is one prompt."""
     if not raw.startswith(b"[") or _ONE_PROMPT.match(raw):
         return ()
-    found = _list.decode(raw)
+    found = items(raw)
     return () if any(bytes(memoryview(each)[:1]) in b"-0123456789" for each in found) else found
 
 

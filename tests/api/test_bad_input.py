@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gridsched.api.members import members
+from gridsched.api.members import MOST_ITEMS, members
 from tests.api.bad_bodies import JSON_ROUTES, Bad, good, mutated, table
 from tests.support.front import Answer, House, serving
 
@@ -99,6 +99,26 @@ async def test_H1_mutated_bodies_are_answered_and_only_valid_json_is_queued(auto
             await client.ask("POST", "/v1/completions", {"model": SMALL, "prompt": "a", "max_tokens": 1})
         ).status == 200
         await house.runtime.desk.wait_idle()
+
+
+LISTS = {
+    "prompts": ("/v1/completions", b'{"prompt":[%b"a"]}'),
+    "inputs": ("/v1/embeddings", b'{"input":[%b"a"]}'),
+    "parts": ("/v1/chat/completions", b'{"messages":[{"role":"user","content":[%b{"type":"image_url"}]}]}'),
+    "messages": ("/v1/messages", b'{"messages":[%b{"role":"user","content":[{"type":"image"}]}]}'),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), LISTS.values(), ids=LISTS.keys())
+async def test_H1_a_list_longer_than_anybody_means_is_refused(
+    autojump_clock: MockClock, path: str, body: bytes
+) -> None:
+    """Before it is built; nothing is queued."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("POST", path, body % (b'"a",' * MOST_ITEMS))
+        assert (answer.status, answer.error["code"]) == (400, "invalid_request")
+        assert f"more than {MOST_ITEMS} values" in str(answer.error["message"])
+        assert not house.logged("enqueue")
 
 
 PARTS = b'{"role":"user","content":[{"type":"image_url"}]},'

@@ -1,12 +1,14 @@
 """Finding the members of a JSON object in its bytes, against the standard library's parser."""
 
 import json
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridsched.api.members import MOST_BUILT, BadBody, members
+from gridsched.api.members import MOST_BRACKETS, MOST_BUILT, MOST_ITEMS, MOST_MEMBERS, BadBody, items, members
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -157,3 +159,48 @@ def test_surrogate_pairs_and_escapes_pass() -> None:
     """What json.dumps makes of an emoji is valid, and so is a backslash before a u."""
     (member,) = members(b'{"a":"\\ud83d\\ude00 \\\\ud800"}')
     assert member.key == "a"
+
+
+def _object(count: int) -> bytes:
+    return b"{" + b",".join(b'"%d":1' % number for number in range(count)) + b"}"
+
+
+def _array(count: int) -> bytes:
+    return b"[" + b",".join([b'"a"'] * count) + b"]"
+
+
+def test_as_much_as_is_looked_at_is_taken() -> None:
+    """And not one more."""
+    assert len(members(_object(MOST_MEMBERS))) == MOST_MEMBERS
+    assert len(items(_array(MOST_ITEMS))) == MOST_ITEMS
+    assert [bytes(each) for each in items(b'["a,b,c", 1]')] == [b'"a,b,c"', b"1"]
+    assert len(members(b'{"a":[' + b"{}," * (MOST_BRACKETS - 3) + b"0]}")) == 1
+    for refused in (
+        lambda: members(_object(MOST_MEMBERS + 1)),
+        lambda: items(_array(MOST_ITEMS + 1)),
+        lambda: members(b'{"a":[' + b"{}," * MOST_BRACKETS + b"0]}"),
+    ):
+        with pytest.raises(BadBody):
+            refused()
+
+
+TOO_MANY: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+    "keys": (members, _object(300_000)),
+    "texts": (items, _array(500_000)),
+    "escapes in a key": (members, b'{"' + b"\\n" * 1_000_000 + b'":1}'),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("read", "body"), TOO_MANY.values(), ids=TOO_MANY.keys())
+def test_S7_very_many_values_are_refused_before_they_are_built(read: Callable[[bytes], object], body: bytes) -> None:
+    """In one call into C, which nothing can interrupt: sixty megabytes took seconds and gigabytes."""
+    tracemalloc.start()
+    try:
+        read(body)
+    except BadBody:
+        pass
+    finally:
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 4 * len(body)
