@@ -4,14 +4,13 @@ Owns the table of codes. Everything that goes wrong with a request ends here as 
 what the scheduler refuses, what the engine did. Must never decide whether something is wrong.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from gridsched.api.elsewhere import instead
-from gridsched.api.remedies import may_help_again, what_to_do
+from gridsched.api.remedies import may_help_again, what_to_do, whole_seconds
 from gridsched.core.commands import Rejection
 from gridsched.core.job import Outcome, OutcomeKind
 
@@ -103,7 +102,7 @@ class Problem:
         """The headers that belong to the error: when to try again, or that trying again is of no use."""
         headers = [(b"content-type", b"application/json"), *self.headers]
         if self.retry_after_seconds is not None:
-            headers.append((b"retry-after", b"%d" % max(1, math.ceil(self.retry_after_seconds))))
+            headers.append((b"retry-after", b"%d" % whole_seconds(self.retry_after_seconds)))
         again = may_help_again(self.code, self.detail, self.retry_after_seconds)
         headers.append((b"x-should-retry", b"true" if again else b"false"))
         if self.code in _ENDS_THE_CONNECTION:

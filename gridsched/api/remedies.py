@@ -1,16 +1,17 @@
 """What a client can do about an error: one sentence, and whether asking again may help. Pure tables.
 
 Owns `gridsched.do` and the rule behind `x-should-retry`. The common SDKs repeat every 408, 409, 429 and 5xx by
-themselves, and wait at most a minute for it; so both answers are said, never left to them. Must never name a link.
+themselves, and wait less than a minute for it; so both answers are said, never left to them. Must never name a link.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
 from gridsched.core.events import FailureCause
 
-LONGEST_WAITED_SECONDS = 60.0
-"""Clients that repeat by themselves wait no longer: they would come back too early, or at once."""
+LONGEST_WAITED_SECONDS = 59
+"""Clients that repeat by themselves come back too early where `Retry-After` is longer: the SDK for node from 60 on."""
 
 PASSING: Final = frozenset({"queue_timeout", "upstream_error", "draining", "starting", "request_timeout"})
 """Codes whose cause passes by itself, although nobody knows when."""
@@ -65,10 +66,15 @@ def what_to_do(code: str, detail: Mapping[str, object]) -> str | None:
     return _BY_CAUSE.get(str(detail.get("cause"))) or _BY_CODE.get(code)
 
 
+def whole_seconds(retry_after_seconds: float) -> int:
+    """As `Retry-After` says it: not too early, and at least one."""
+    return max(1, math.ceil(retry_after_seconds))
+
+
 def may_help_again(code: str, detail: Mapping[str, object], retry_after_seconds: float | None) -> bool:
     """Whether a client that repeats by itself may succeed."""
     if detail.get("cause") in MENDED_BY_A_PERSON:
         return False
     if retry_after_seconds is None:
         return code in PASSING
-    return retry_after_seconds <= LONGEST_WAITED_SECONDS
+    return whole_seconds(retry_after_seconds) <= LONGEST_WAITED_SECONDS

@@ -17,7 +17,7 @@ from gridsched.api.problems import Header, Problem
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 LONGEST_END_BYTES = 4
 LONGEST_REFUSAL_BYTES = 1024 * 1024
-HTTP_OK = 200
+HTTP_OK, FIRST_ERROR, BAD_GATEWAY = 200, 400, 502
 EVENT_STREAM = b"text/event-stream"
 STREAM_HEADERS: tuple[Header, ...] = (
     (b"cache-control", b"no-cache"),
@@ -66,11 +66,13 @@ class EventStream:
         self.status, self._theirs = status, headers
         if self._exchange.started and not self._has_events():
             self._refusal = b""
+            self.status = status if status >= FIRST_ERROR else BAD_GATEWAY
 
     async def body(self, data: bytes) -> None:
         """Pass bytes on as they came."""
         if self._refusal is not None:
-            self._refusal += data[: LONGEST_REFUSAL_BYTES - len(self._refusal)]
+            if not self._is_coded():
+                self._refusal += data[: LONGEST_REFUSAL_BYTES - len(self._refusal)]
             return
         async with self._sending:
             await self._commit()
@@ -131,7 +133,13 @@ class EventStream:
     # --- bytes ------------------------------------------------------------------------------------------------------
 
     def _has_events(self) -> bool:
-        return any(name == b"content-type" and value.startswith(EVENT_STREAM) for name, value in self._theirs)
+        """Whether the engine's answer is events that ours can stand between."""
+        events = any(name == b"content-type" and value.startswith(EVENT_STREAM) for name, value in self._theirs)
+        return events and not self._is_coded()
+
+    def _is_coded(self) -> bool:
+        """Whether the engine compressed it, although it was told not to."""
+        return any(name == b"content-encoding" and value.lower() != b"identity" for name, value in self._theirs)
 
     async def _commit(self) -> None:
         """Send the head, once: the engine's where it has come, else 200 and the promise of events."""
@@ -168,4 +176,4 @@ def _error_json(body: bytes) -> bytes:
         fields = {}
     if "error" in fields:
         return body.replace(b"\n", b" ").replace(b"\r", b" ")  # valid JSON has line ends between its tokens only
-    return Problem("upstream_error", body.decode("utf-8", "replace") or "the engine refused the request").body()
+    return Problem("upstream_error", body.decode("utf-8", "replace") or "the engine gave no stream").body()

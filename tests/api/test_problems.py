@@ -74,10 +74,12 @@ def test_a_detail_of_any_kind_becomes_json() -> None:
     assert told.items() >= {"per_device": {"sim0": 1}, "path": "a/b"}.items()
 
 
-SOON, LATE = 9.0, 61.0
+SOON, LATE = 9.0, 61.0  # node's SDK waits for less than a minute only, as the header says it
 RETRIES = [
     (Problem("queue_full", "", retry_after_seconds=2.1), b"3", b"true"),
     (Problem("queue_full", "", retry_after_seconds=0.0), b"1", b"true"),
+    (Problem("queue_full", "", retry_after_seconds=58.1), b"59", b"true"),
+    (Problem("queue_full", "", retry_after_seconds=59.1), b"60", b"false"),
     (Problem("queue_full", "", retry_after_seconds=LATE), b"61", b"false"),
     (Problem("queue_full", ""), None, b"false"),
     (Problem("conflict", ""), None, b"false"),

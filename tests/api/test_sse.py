@@ -1,6 +1,8 @@
 """Streams (H3): what a client sees before the head, while nothing flows, and when something fails."""
 
+import gzip
 import json
+import re
 
 import pytest
 import trio
@@ -137,6 +139,42 @@ async def test_H3_an_engines_refusal_after_the_hold_is_a_frame(
         answer = await house.ask("POST", CHAT, STREAM)
         assert answer.status == 200
         assert [error["code"] for error in errors(answer)] == [code]
+
+
+PACKED = gzip.compress(ONE + DONE)
+PACKED_EVENTS = (*EVENTS, (b"content-encoding", b"gzip"))
+
+
+async def test_H9_a_compressed_stream_has_nothing_of_ours_in_it(autojump_clock: MockClock) -> None:
+    """Which would damage it: it passes as it came, named as what it is."""
+    async with serving(autojump_clock) as house:
+        await warm(house)
+        half = len(PACKED) // 2
+        parts = [PACKED[:half], 20.0, PACKED[half:]]
+        house.upstream.scripts.append(Script(parts, headers=PACKED_EVENTS))
+        answer = await house.ask("POST", CHAT, STREAM)
+        assert (answer.headers["content-encoding"], gzip.decompress(answer.body)) == ("gzip", ONE + DONE)
+        house.upstream.scripts.append(Script([PACKED[:half], BROKEN], headers=PACKED_EVENTS))
+        broken = await house.ask("POST", CHAT, STREAM)
+        assert (broken.body, broken.complete) == (PACKED[:half], False)
+
+
+async def test_H9_a_compressed_stream_after_the_hold_is_an_error(autojump_clock: MockClock) -> None:
+    """The head that is out promises plain text, so one frame says what is wrong; it counts as a 502."""
+    async with serving(autojump_clock) as house:
+        await warm(house)
+        for script in (
+            Script([PACKED], headers=PACKED_EVENTS, head_seconds=6.0),
+            Script([b"hello"], headers=((b"content-type", b"text/plain"),), head_seconds=6.0),
+        ):
+            house.upstream.scripts.append(script)
+            answer = await house.ask("POST", CHAT, STREAM)
+            assert (answer.status, answer.complete) == (200, True)
+            assert [error["code"] for error in errors(answer)] == ["upstream_error"]
+            assert b"gzip" not in answer.body
+            assert b"\x1f\x8b" not in answer.body
+        counted = (await house.ask("GET", "/metrics")).body.decode()
+        assert re.search(r'requests_total\{[^}]*code="502"[^}]*\} 2.0', counted)
 
 
 async def test_P5_a_stream_whose_engine_dies_unanswered_is_run_again(autojump_clock: MockClock) -> None:
