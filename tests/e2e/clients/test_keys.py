@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import anthropic
@@ -10,6 +11,7 @@ import openai
 import pytest
 
 from tests.e2e.clients.test_curl import curl
+from tests.e2e.clients.test_llm import llm
 from tests.support.gateway import Gateway, clean_environment, command, simulated_gateway
 
 pytestmark = pytest.mark.slow
@@ -87,3 +89,16 @@ def test_curl_shows_a_key(guarded: Guarded) -> None:
     said = curl("-i", url)
     assert said.startswith("HTTP/1.1 401")
     assert "www-authenticate: bearer" in said.lower()
+
+
+@pytest.mark.shows("llm", "keys")
+def test_llm_shows_the_key_that_its_entry_names(guarded: Guarded, tmp_path: Path) -> None:
+    """`api_key_name`, and `llm keys set`: an entry that names none never shows one, whatever `--key` says."""
+    entry = f'model_name: sim-chat-4b, api_base: "{guarded.gateway.url}/v1"'
+    models = f"- {{model_id: grid, {entry}, api_key_name: grid}}\n- {{model_id: keyless, {entry}}}\n"
+    (tmp_path / "extra-openai-models.yaml").write_text(models, encoding="utf-8")
+    assert llm(tmp_path, "keys", "set", "grid", "--value", guarded.secret).returncode == 0
+    assert llm(tmp_path, "-m", "grid", "Say hello.").returncode == 0
+    refused = llm(tmp_path, "-m", "keyless", "--key", guarded.secret, "Say hello.")
+    assert refused.returncode == 1
+    assert "API key is not known here" in refused.stderr
