@@ -97,7 +97,7 @@ class Inference:
         edits = await self._images.put_in(request, links)  # members that go up with another value than they came with
         if asked.virtual is not None:
             edits = await beside(size, partial(shaped, asked.virtual.entry, request, edits))
-        bodies = tuple({**edits, **each} for each in parts.edits)
+        bodies = parts.bodies(edits)
         job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks if plan else bodies))
         with self._house.runtime.desk.submit(job) as ticket:
             submitted(job.id)

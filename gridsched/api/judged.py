@@ -20,7 +20,7 @@ LONGEST_ERROR_BYTES = 256 * 1024  # it says back what it could not parse
 _SAID: Final = re.compile(
     r"(?:Failed to parse (?:messages|tools)|\[json\.exception\.|Invalid uri|uri must be base64|Invalid base64"
     r"|Unknown reasoning format|vector::_M_)"  # the last of a number that is out of its range
-    r"|.* is too large to process"
+    r"|(?:image|audio) input is not supported|.* is too large to process"
 )
 
 

@@ -8,6 +8,7 @@ into a text, nor answer with fewer completions than were asked for.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.members import BadBody, inner_members, items, members
 from gridsched.api.problems import Header, Problem, invalid
-from gridsched.api.reply import Reply
+from gridsched.api.reply import Kept, Reply
 from gridsched.api.splice import splice
 from gridsched.core.job import JobKind
 
@@ -23,12 +24,16 @@ MOST_PARTS = 2048
 MOST_ANSWERS = 128
 """OpenAI's limit of `n`."""
 
+LONGEST_EVENT_BYTES = 1024 * 1024
+"""More is no event that could be told apart; it passes as it is."""
+
 HTTP_OK = 200
 _COUNTS: Final = ("n_cmpl", "n")  # the engine's own word goes before
 _GENERATES: Final = frozenset((JobKind.CHAT, JobKind.COMPLETION, JobKind.RESPONSES, JobKind.MESSAGES, JobKind.INFILL))
 _HAVE_CHOICES: Final = frozenset((JobKind.CHAT, JobKind.COMPLETION))
 _EVENT, _EVENT_ENDS, _DONE, _LENGTH = b"data: ", b"\n\n", b"[DONE]", b"content-length"
-_ANY_SEED: Final = 2**32 - 1
+_SEEDS: Final = 2**32
+_ANY_SEED: Final = _SEEDS - 1
 _ONE_PROMPT = re.compile(rb"\[[ \t\r\n]*[-0-9]")  # token numbers
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _number = msgspec.json.Decoder(float)
@@ -36,10 +41,17 @@ _number = msgspec.json.Decoder(float)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The members that each step's body has with a value of its own, and how many steps in a row are of one prompt."""
+    """The members that each step's body has with a value of its own, and how many steps in a row are of one prompt.
+    `seed` is the client's."""
 
     edits: tuple[Mapping[str, bytes], ...] = ({},)
     answers: int = 1
+    seed: bytes = b""
+
+    def bodies(self, edits: Mapping[str, bytes]) -> tuple[Mapping[str, bytes], ...]:
+        """The members of each step's body that go up with another value; `edits` are those of them all."""
+        seed = edits.get("seed", self.seed)
+        return tuple({**edits, **each, **_seed(seed, part % self.answers)} for part, each in enumerate(self.edits))
 
 
 ONE: Final = Parts()
@@ -81,8 +93,8 @@ def parts_of(request: InferenceRequest) -> Parts:
         raise invalid(f"at most {MOST_PARTS} answers are given in one request", "prompt")
     counts = dict.fromkeys((key for key in _COUNTS if key in held), b"1") if count > 1 else {}
     asked: list[dict[str, bytes]] = [{"prompt": bytes(prompt)} for prompt in prompts] if len(prompts) > 1 else [{}]
-    edits = ({**counts, **each, **_seed(held, number)} for each in asked for number in range(answers))
-    return Parts(tuple(edits), answers)
+    edits = ({**counts, **each} for each in asked for _ in range(answers))
+    return Parts(tuple(edits), answers, held.get("seed", b""))
 
 
 def _whole(raw: bytes) -> int:
@@ -101,11 +113,11 @@ def _prompts(raw: bytes) -> Sequence[msgspec.Raw]:
     return () if any(bytes(memoryview(each)[:1]) in b"-0123456789" for each in found) else found
 
 
-def _seed(held: Mapping[str, bytes], number: int) -> Mapping[str, bytes]:
+def _seed(raw: bytes, number: int) -> Mapping[str, bytes]:
     """Answers to one prompt from one seed would be one answer."""
-    raw = held.get("seed", b"")
-    seed = int(raw) + number if raw.isdigit() else _ANY_SEED
-    return {"seed": b"%d" % seed} if number and seed < _ANY_SEED else {}
+    if not number or not raw.isdigit() or int(raw) % _SEEDS == _ANY_SEED:
+        return {}
+    return {"seed": b"%d" % ((int(raw) + number) % _ANY_SEED)}
 
 
 # --- after: joining ---------------------------------------------------------------------------------------------------
@@ -148,8 +160,9 @@ class Gathered:
     sums: Sums
     status: int = 0
     _headers: Sequence[Header] = ()
-    _content: bytearray = field(default_factory=bytearray)
-    _whole: list[bytes] = field(default_factory=list)
+    _content: Kept = field(default_factory=Kept)
+    _whole: Kept = field(default_factory=Kept)
+    _ends: list[int] = field(default_factory=list)
 
     @property
     def begun_at(self) -> float | None:
@@ -163,22 +176,26 @@ class Gathered:
     def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Of a step that is run again what came before is forgotten."""
         self.status, self._headers = status, headers
-        self._content.clear()
+        self._content = Kept()
 
     async def body(self, data: bytes) -> None:
-        """Keep bytes."""
-        self._content += data
+        """Keep bytes. Raises RequestError where they are too many."""
+        self._content.add(data)
 
     def part_over(self) -> None:
-        """Keep what a step has answered."""
-        self._whole.append(bytes(self._content))
+        """Keep what a step has answered. Raises RequestError where that is too much in all."""
+        content = self._content.content
+        self._whole.add(content)
+        self._ends.append(len(content) + (self._ends[-1] if self._ends else 0))
 
     async def finish(self) -> bool:
         """The last step, or one that the engine refuses, has answered."""
-        content, headers = bytes(self._content), self._headers
+        content, headers = self._content.content, self._headers
         if self.status == HTTP_OK:
+            whole = self._whole.content
+            answers = [whole[start:end] for start, end in pairwise((0, *self._ends))]
             try:
-                content = _joined([*self._whole, content], self.sums)
+                content = _joined([*answers, content], self.sums)
             except (BadBody, KeyError, msgspec.DecodeError) as error:
                 return await self.refuse(Problem("upstream_error", f"the engine's answer cannot be read: {error}"))
             headers = [each for each in headers if each[0] != _LENGTH]
@@ -251,6 +268,8 @@ class Renumbered:
         if self._has_events:
             *events, self._rest = (self._rest + data).split(_EVENT_ENDS)
             data = b"".join(map(self._event, events))
+            if len(self._rest) > LONGEST_EVENT_BYTES:
+                data, self._rest = data + self._rest, b""
         if data:
             await self.reply.body(data)
 

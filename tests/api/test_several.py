@@ -23,7 +23,7 @@ SAID = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 def cut(path: str, body: Mapping[str, object]) -> list[dict[str, object]]:
     """What each step's body has of its own."""
     request = decode(ROUTES[path], {}, json.dumps(body).encode())
-    return [{key: json.loads(value) for key, value in part.items()} for part in parts_of(request).edits]
+    return [{key: json.loads(value) for key, value in part.items()} for part in parts_of(request).bodies({})]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,10 @@ def test_S3_each_prompt_and_each_answer_is_a_step() -> None:
         {"prompt": "b", "n": 1, "seed": 8},
     ]
     assert cut(CHAT, SAID | {"n": 2, "seed": -1}) == [{"n": 1}, {"n": 1}]
+    assert cut(CHAT, SAID | {"n": 2, "seed": 2**32 - 1}) == [{"n": 1}, {"n": 1}]  # any
+    assert cut(CHAT, SAID | {"n": 2, "seed": 2**32 - 2}) == [{"n": 1}, {"n": 1, "seed": 0}]
+    virtual = parts_of(decode(ROUTES[CHAT], {}, json.dumps(SAID | {"n": 2}).encode())).bodies({"seed": b"5"})
+    assert [body["seed"] for body in virtual] == [b"5", b"6"]
 
 
 @pytest.mark.parametrize(
@@ -190,3 +194,22 @@ async def test_P5_a_step_of_several_is_run_again_where_nothing_of_it_was_told(au
         last = told(answer)[-1]
         assert last["error"]["code"] == "upstream_error"  # type: ignore[index]  # JSON
         assert len(house.upstream.asked) == 5
+
+
+async def test_what_is_kept_of_several_answers_is_bounded(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them together: a 502, and the slot is free again. Of a stream no more is kept than an event may have."""
+    monkeypatch.setattr("gridsched.api.reply.LONGEST_KEPT_BYTES", 2 * len(SMALL))
+    monkeypatch.setattr("gridsched.api.several.LONGEST_EVENT_BYTES", 10)
+    async with serving(autojump_clock) as house:
+        body = NAME | {"prompt": ["a", "b", "c", "d"]}
+        house.upstream.scripts += [Script([SMALL])] * 3
+        answer = await house.ask("POST", COMPLETIONS, body)
+        assert (answer.status, answer.error["code"]) == (502, "upstream_error")
+        endless = [b"data: 12", b"345", b"6\n\n"]
+        house.upstream.scripts += [Script(endless, headers=EVENTS)] * 4
+        streamed = await house.ask("POST", COMPLETIONS, body | {"stream": True})
+        assert streamed.body == b"".join(endless) * 4
+        chat = await house.ask("POST", CHAT, NAME | SAID | {"n": 1})
+        assert chat.status == 200
