@@ -120,13 +120,14 @@ async def deep(house: House) -> dict[str, object]:
 
 
 async def _probe(house: House, model: CatalogModel) -> str | None:
-    """Run the smallest real request; None when the model answers it, else what went wrong."""
+    """Run the smallest real request; None when the model answers it, else what went wrong. A monitor that asks often
+    keeps no model awake (C13)."""
     found = next((probe for capability, probe in _PROBES.items() if capability in model.capabilities), None)
     if found is None:
         return "it serves nothing that can be asked for"
     kind, target, body = found
     desk = house.runtime.desk
-    job = Job(desk.new_id(), model.name, JobClass.BACKGROUND, kind, warm_only=True)
+    job = Job(desk.new_id(), model.name, JobClass.BACKGROUND, kind, warm_only=True, looks=True)
     with desk.submit(job) as ticket:
         answer = await ticket.answer()
         if isinstance(answer, Rejection):

@@ -77,7 +77,8 @@ class Job:
     `key` is the name of the API key that sent it, "" without keys; `queue_share` the part of its class's queue that
     the key's jobs may take (above 0, at most 1), None for all. `ttl_seconds`: how long the model is kept after it
     (R6), None for as configured; 0 is ignored. `model` may name a family: `quality` is then the lowest that will do,
-    None for any, and `media` what the variant must take (R10).
+    None for any, and `media` what the variant must take (R10). `looks`: it only asks whether the model serves, which is
+    no use of it (R1, R5, R6).
     """
 
     id: JobId
@@ -93,6 +94,7 @@ class Job:
     quality: Quality | None = None
     media: frozenset[Medium] = NO_MEDIA
     queue_share: float | None = None
+    looks: bool = False
 
 
 class OutcomeKind(Enum):

@@ -461,9 +461,10 @@ class Scheduler:
             "instance": instance.id,
         }
         if outcome.kind is DONE:
-            job_class = entry.record.job.job_class
-            instance.model.pace.note(job_class, seconds)
-            instance.model.use.note(job_class, state.now)
+            if not entry.record.job.looks:
+                job_class = entry.record.job.job_class
+                instance.model.pace.note(job_class, seconds)
+                instance.model.use.note(job_class, state.now)
         else:
             figures["outcome"] = outcome.kind.value
         state.say_of_job(event, entry.record, None, figures)

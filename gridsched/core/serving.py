@@ -202,7 +202,7 @@ def _stop_counting(state: State, entry: GrantRecord, *, ran: bool) -> None:
     if instance.paused:
         pause.resume(state, instance, "a step of it has ended")
     state.counts[entry.record.job.job_class].running -= 1
-    if ran:
+    if ran and not entry.record.job.looks:
         instance.last_used_at = now
         instance.ttl_seconds = entry.record.job.ttl_seconds
     if not entry.record.chat:

@@ -194,13 +194,13 @@ async def test_C9_the_queues_bound_holds_for_a_model_that_is_ready(autojump_cloc
 
 
 async def test_C13_whoever_only_looks_keeps_no_model_awake(autojump_clock: MockClock) -> None:
-    """C13, 36: asked all the time how it stands, a model cools after five minutes and goes when it is idle; nothing is
-    loaded for it."""
+    """C13, 36: asked all the time how it stands, by a real request too, a model cools after five minutes and goes when
+    it is idle, at the time that its last client wanted; nothing is loaded for it."""
     async with serving(autojump_clock) as house, await house.connect() as client:
         await client.ask("POST", CHAT, ask("sim-chat-4b", ttl=360))
 
         async def look() -> tuple[str, str]:
-            for path in ("/metrics", "/health?deep=false", "/api/status", "/api/models"):
+            for path in ("/metrics", "/health?deep=false", "/health?deep=1", "/api/status", "/api/models"):
                 assert (await client.ask("GET", path)).status == 200
             facts = (await client.ask("GET", "/v1/models/sim-chat-4b")).json["gridsched"]
             assert isinstance(facts, dict)
