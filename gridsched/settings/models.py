@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from gridsched.core.job import JobClass, Quality
 from gridsched.ports import Capability, ModelEntry, VirtualEntry
@@ -43,6 +43,8 @@ CACHES: Mapping[str, object] = {name: (name, name) for name in CACHE_TYPES} | {"
 _CLASSES: Mapping[str, object] = {job_class.label: job_class for job_class in JobClass}
 REASONING: Mapping[str, object] = {word: word for word in ("none", "auto", "deepseek", "deepseek-legacy")}
 """How the engine may hand out what a model thinks: its own words."""
+
+_ABILITIES: Mapping[str, object] = {word.value: word for word in Capability}
 
 _LAUNCHED = (
     *("ctx_size", "ctx_per_slot", "parallel", "cache_type", "tier"),
@@ -102,8 +104,9 @@ class ModelSettings(Section):
         None, "The projector file for images or audio; `null` takes one that lies beside the model."
     )
     capabilities: Annotated[
-        frozenset[Annotated[Capability, one_of({word.value: word for word in Capability})]] | None,
+        frozenset[Annotated[Capability, one_of(_ABILITIES)]] | None,
         BeforeValidator(lambda value: None if is_null(value) or value == "auto" else a_list(value)),
+        WithJsonSchema({"anyOf": [{"type": "array", "items": {"enum": [*_ABILITIES]}}, {"enum": ["auto", None]}]}),
     ] = setting("auto", "What it can be asked for, as a list; `auto` reads the file.")
     env: Annotated[dict[str, str], ENVIRONMENT] = setting({}, "Environment variables of its process.")
     system_prompt: Annotated[str | None, or_word(PROMPT, "null")] = setting(

@@ -1,7 +1,9 @@
 """The files that ship: each loads, and what was written from the schema is up to date."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +103,15 @@ def test_every_setting_is_in_the_editors_schema() -> None:
                 node = {**schema["$defs"][node["$ref"].rpartition("/")[2]], **node}
         assert node["description"] == setting.meaning
         assert node.keys() & {"type", "enum", "anyOf"}
+        if node.get("default", 0) in ("auto", None):  # which a person may write
+            assert _takes(node, node["default"]), setting.key
+
+
+def _takes(node: Mapping[str, Any], word: str | None) -> bool:
+    """Whether a word is valid by a schema's node."""
+    either = any(_takes(one, word) for one in node.get("anyOf", ()))
+    said = word in node.get("enum", ()) or (word is not None and word == node.get("const"))
+    return either or said or (word is None and node.get("type") == "null")
 
 
 def test_every_setting_says_what_it_means() -> None:
