@@ -42,7 +42,7 @@ from gridsched.store.batches import BatchStore
 LONGEST_HEAD_BYTES = 64 * 1024
 REQUESTS_PER_CONNECTION = 1_000_000
 LAST_WORDS_SECONDS = 1.0
-"""After their grace, streams are told that the server ends; this is the time to say it before connections are cut."""
+"""After their grace, clients are told that the server ends; this is the time to say it before connections are cut."""
 
 
 class Front:
@@ -86,8 +86,9 @@ class Front:
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             await context.terminated.set()
-            grace_seconds = self._settings.graceful_seconds + LAST_WORDS_SECONDS
-            connections.cancel_scope.deadline = trio.current_time() + grace_seconds
+            cut_off_at = trio.current_time() + self._settings.graceful_seconds
+            house.cut_off(cut_off_at)
+            connections.cancel_scope.deadline = cut_off_at + LAST_WORDS_SECONDS
 
     def _config(self) -> Config:
         config = Config()

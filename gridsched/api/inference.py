@@ -5,7 +5,7 @@ block of the seat, also by cancellation when the client has gone, closes the job
 runs, and never look into a body beyond what door 1 has read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,7 +27,7 @@ from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
-from gridsched.api.several import HTTP_OK, ONE, Parts, parted, parts_of
+from gridsched.api.several import HTTP_OK, ONE, parted, parts_of
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
 from gridsched.core.ids import JobId
@@ -102,11 +102,18 @@ class Inference:
         with self._house.runtime.desk.submit(job) as ticket:
             submitted(job.id)
             seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
-            if plan is not None:
-                return await embeddings.answer(seat, plan)
-            if request.stream:
-                return await _stream(seat, request, parts, bodies)
-            return await _converse(seat, *parted(_plain(seat), parts, stream=False), request, bodies)
+            stream = _events(seat, request) if request.stream and plan is None else None
+            reply = stream or PlainReply(exchange, seat.headers())
+            with self._house.until_cut_off():
+                if plan is not None:
+                    return await embeddings.answer(seat, plan)
+                several = parted(Judged(reply), parts, stream=stream is not None)
+                if stream is None:
+                    return await _converse(seat, *several, request, bodies)
+                return await _accompany(stream, seat.house.stop, partial(_converse, seat, *several, request, bodies))
+            problem = Problem("draining", "the server is shutting down and could not finish this answer")
+            tally.code = problem.status
+            return await reply.refuse(problem)
 
     async def _resolve(self, request: InferenceRequest, media: frozenset[Medium], caller: Caller) -> Asked:
         """What is asked for. Raises RequestError: 404, 503 or 400, before anything is loaded."""
@@ -188,15 +195,10 @@ async def _read(route: Route, exchange: Exchange) -> _Read:
     return await beside(len(exchange.body), read)
 
 
-def _plain(seat: Seat) -> Reply:
-    return Judged(PlainReply(seat.exchange, seat.headers()))
-
-
-async def _stream(seat: Seat, request: InferenceRequest, parts: Parts, bodies: Sequence[Mapping[str, bytes]]) -> bool:
-    """Answer as a stream: a second task writes the comment lines, and ends the stream when the server goes away."""
+def _events(seat: Seat, request: InferenceRequest) -> EventStream:
     figures = seat.house.settings
     comments = figures.comments if request.comments is None else request.comments
-    reply = EventStream(
+    return EventStream(
         seat.exchange,
         seat.headers(),
         seat.say if comments else None,
@@ -204,20 +206,15 @@ async def _stream(seat: Seat, request: InferenceRequest, parts: Parts, bodies: S
         comment_seconds=figures.comment_seconds,
         dialect=request.route.dialect,
     )
+
+
+async def _accompany(stream: EventStream, stop: trio.Event, answer: Callable[[], Awaitable[bool]]) -> bool:
+    """Answer as a stream: a second task writes the comment lines."""
     async with trio.open_nursery() as nursery:
-
-        async def accompany() -> None:
-            await reply.keep_alive(seat.house.stop)
-            await trio.sleep(figures.graceful_seconds)
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(accompany)
-        whole = await _converse(seat, *parted(Judged(reply), parts, stream=True), request, bodies)
+        nursery.start_soon(stream.keep_alive, stop)
+        whole = await answer()
         nursery.cancel_scope.cancel()
-        return whole
-    problem = Problem("draining", "the server is shutting down and could not finish this answer")
-    seat.tally.code = problem.status
-    return await reply.refuse(problem)
+    return whole
 
 
 async def _converse(

@@ -76,7 +76,7 @@ class PlainReply:
     async def refuse(self, problem: Problem) -> bool:
         """A real status before the first byte; after it a broken connection is the only honest sign (I4)."""
         self.status = problem.status
-        if self.begun_at is not None:
+        if self._exchange.started:
             return False
         await send_problem(self._exchange, problem, self._ours)
         return True

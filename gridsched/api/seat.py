@@ -4,8 +4,9 @@ Owns the words about what a job waits for, the headers that name the job, and wh
 event itself: the ticket does.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import trio
 
@@ -40,10 +41,26 @@ class House:
     authority: Authority
     stop: trio.Event
     resolve: Resolver = look_up
+    _open: set[trio.CancelScope] = field(default_factory=set)
 
     def way(self) -> Way:
         """To the engine."""
         return Way(self.runtime.parts.upstream, self.runtime.dispatch.stalls, self.settings.stall_seconds)
+
+    @contextmanager
+    def until_cut_off(self) -> Iterator[None]:
+        """Make an answer: the block is left in silence when the server's end cuts it off (P8)."""
+        with trio.CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                yield
+            finally:
+                self._open.discard(scope)
+
+    def cut_off(self, at: float) -> None:
+        """Whoever is still being answered at that time is told instead that the server ends."""
+        for scope in self._open:
+            scope.deadline = at
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from tests.support.fakes import EVENTS, Script
 from tests.support.front import Answer, House, serving
 
-CHAT = "/v1/chat/completions"
+CHAT, EMBED = "/v1/chat/completions", "/v1/embeddings"
 HELLO = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 STREAM = HELLO | {"stream": True}
 TOKEN, DONE = b'data: {"n":1}\n\n', b"data: [DONE]\n\n"
@@ -71,6 +71,25 @@ async def test_P8_a_stream_that_outlives_the_drain_is_told(autojump_clock: MockC
     assert answer.complete
     last = answer.body.split(b"\n\n")[-2]
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "draining"
+
+
+async def test_P8_an_answer_in_one_piece_that_outlives_the_drain_is_told(autojump_clock: MockClock) -> None:
+    """A 503 as long as nothing of it has gone out, and no client that is said to have left; else it is broken off."""
+    answers: list[Answer] = []
+    async with serving(autojump_clock) as house, trio.open_nursery() as nursery:
+        house.upstream.scripts += [Script([1000.0, b"late"]), Script([b"early", 1000.0, b"late"])]
+        for path, body in ((CHAT, HELLO), (CHAT, HELLO), (EMBED, {"model": "sim-embed", "input": "a"})):
+            nursery.start_soon(ask_into, house, answers, path, body)
+            await house.until_logged("dispatch", len(house.upstream.asked) + 1)
+            house.upstream.scripts.append(Script([1000.0, b"late"]))
+        told_at = trio.current_time()
+        house.runtime.end()
+        await house.ended.wait()
+        assert 30.0 < trio.current_time() - told_at < 35.0
+    told = [answer for answer in answers if answer.status == 503]
+    assert [answer.error["code"] for answer in told] == ["draining"] * 2
+    assert all(answer.complete and answer.headers["x-gridsched-job-id"] for answer in told)
+    assert [answer.complete for answer in answers if answer.status == 200] == [False]
 
 
 @pytest.mark.parametrize("target", ["/health", "/v1/models"])
