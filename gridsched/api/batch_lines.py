@@ -179,7 +179,7 @@ class _DamagedLine(_Answer):
 
 
 def answer_line(batch_id: str, number: int, custom_id: str, status: int, request_id: str, body: bytes) -> bytes:
-    """The line about an answer, the engine's or ours; its body as it came, on one line."""
+    """The line about an answer, the engine's or ours; its body as it came, on what is one line to every reader."""
     try:
         body.decode()
         msgspec.json.decode(body, type=msgspec.Raw)  # looked through, and no vector made numbers
@@ -209,5 +209,13 @@ def _id(batch_id: str, number: int) -> str:
     return f"batch_req_{batch_id.removeprefix('batch_')}_{number}"
 
 
+LINE_ENDS: Final = tuple((each.encode(), b"\\u%04x" % ord(each)) for each in "\x85\u2028\u2029")
+"""What readers of texts take for the end of a line (Python's `splitlines`, too) and JSON does not, and its escape."""
+
+
 def _written(answer: _Answer) -> bytes:
-    return msgspec.json.encode(answer) + b"\n"
+    written = msgspec.json.encode(answer)
+    for end, escaped in LINE_ENDS:  # in JSON they can only be inside a string
+        if end in written:
+            written = written.replace(end, escaped)
+    return written + b"\n"

@@ -73,11 +73,18 @@ def test_a_line_that_is_too_long_is_passed_over_without_being_held() -> None:
     ]
 
 
-@given(st.binary(max_size=40) | st.sampled_from([b'{"a": 1,\r\n "b": "\\n"}', b'{"x": NaN}', b"[" * 9999, b""]))
+ENDS = '{"a": "x\u2028y\u2029z\u0085\\\\\u2028"}'
+
+
+@given(
+    st.binary(max_size=40)
+    | st.text(st.sampled_from('{"a":}\\\u2028\x85\x0c\x1d ')).map(str.encode)
+    | st.sampled_from([b'{"a": 1,\r\n "b": "\\n"}', b'{"x": NaN}', b"[" * 9999, b"", ENDS.encode()])
+)
 def test_an_answer_is_one_line_of_json_whatever_the_engine_said(body: bytes) -> None:
     """JSON as it came, but for its line ends; anything else as a text."""
     written = answer_line("batch_1", 7, "a", 200, "req", body)
-    assert written.count(b"\n") == 1
+    assert written.count(b"\n") == len(written.decode().splitlines()) == 1
     told = json.loads(written)["response"]["body"]
     try:
         assert told == msgspec.json.decode(body)

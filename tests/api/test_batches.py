@@ -1,5 +1,6 @@
 """Files and batches over real sockets, on simulated hardware: shapes, damaged lines, windows, ends, refusals."""
 
+import base64
 import json
 import os
 import time
@@ -26,6 +27,8 @@ from tests.api.test_api_keys import key, shown
 from tests.store.test_full_disk import Disk, limit, tmpfs
 from tests.support.fakes import Script
 from tests.support.front import ADMIN_WORD, Answer, House, serving
+from tests.support.image_host import PNG, image_host
+from tests.support.image_host import answer as image
 
 pytestmark = pytest.mark.slow
 
@@ -110,14 +113,20 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    clock: MockClock, folder: Path, figures: BatchFigures | None = None, wall: SetClock | None = None
+    clock: MockClock,
+    folder: Path,
+    figures: BatchFigures | None = None,
+    wall: SetClock | None = None,
+    image_hosts: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Desk]:
     """A server for the length of a block. Nothing is left in its folder that no record names."""
     wall = wall or SetClock()
     said: list[str] = []
     store = BatchStore(folder, said.append)
     try:
-        patient = FrontSettings(batches=figures or BatchFigures(), upload_stall_seconds=1e6)  # a slow disk is no client
+        patient = FrontSettings(  # a slow disk is no client
+            batches=figures or BatchFigures(), upload_stall_seconds=1e6, image_hosts=image_hosts
+        )
         async with serving(clock, patient, batches=store, wall=wall) as house:
             yield Desk(house, store, wall, said)
     finally:
@@ -379,6 +388,31 @@ async def test_damaged_lines_are_reported_and_the_good_ones_run(clock: MockClock
         assert [each["line"] for each in reported] == sorted(told)
         assert all(each["response"] is None and each["error"]["code"] == told[each["line"]][0] for each in reported)
         assert done["request_counts"] == {"total": 12, "completed": 2, "failed": 10}
+
+
+async def test_an_image_by_url_in_a_line_is_fetched_under_the_same_guard(clock: MockClock, tmp_path: Path) -> None:
+    """It goes up as data; a line whose image is at home, or is not there, has its 400, and the engine is not asked."""
+    async with image_host() as host, desk(clock, tmp_path, image_hosts=frozenset((f"127.0.0.1:{host.port}",))) as at:
+        host.answers["/a"] = [1.0, *image(PNG)]
+        urls = (
+            f"http://127.0.0.1:{host.port}/a",
+            "http://127.0.0.1:9/",
+            f"http://127.0.0.1:{host.port}/none",
+            "file:///x",
+        )
+        parts = ({"type": "image_url", "image_url": {"url": url}} for url in urls)
+        file = b"\n".join(chat(number, messages=[{"role": "user", "content": [p]}]) for number, p in enumerate(parts))
+        done = await at.until(await at.begin(file, CHAT), "completed")
+        assert set(await at.results(done)) == {"r0"}
+        failed = await at.results(done, "error_file_id")
+        assert {name: each["response"]["status_code"] for name, each in failed.items()} == {
+            "r1": 400,
+            "r2": 400,
+            "r3": 400,
+        }
+        (asked,) = at.house.upstream.asked
+        assert f"data:image/png;base64,{base64.b64encode(PNG).decode()}".encode() in asked.body
+        assert {target for target, _ in host.asked} == {"/a", "/none"}
 
 
 FAILING = [
