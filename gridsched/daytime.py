@@ -33,8 +33,15 @@ class Window:
 
     def seconds_until_change(self, wall_seconds: float) -> float:
         """How long it stays as it is, closed or open; two days where it does not change in them."""
+        if self.end_minute - self.start_minute == DAY_MINUTES:
+            return _LONGEST_LOOK_MINUTES * 60.0
         now_open = self.is_open(wall_seconds)
         into_minute = wall_seconds % 60  # every offset of a place in use today is of whole minutes
+        edge = (self.end_minute if now_open else self.start_minute) % DAY_MINUTES
+        seconds = (edge - _minute_of(wall_seconds)) % DAY_MINUTES * 60 - into_minute
+        if _minute_of(wall_seconds + seconds) == edge:
+            return seconds
+        # the clocks are set meanwhile: minute for minute, which takes a thousand times as long
         for minutes in range(1, _LONGEST_LOOK_MINUTES + 1):
             seconds = minutes * 60 - into_minute
             if self.is_open(wall_seconds + seconds) != now_open:

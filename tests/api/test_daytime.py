@@ -37,6 +37,19 @@ def at(*moment: int) -> float:
     return datetime(*moment, tzinfo=UTC).timestamp()  # type: ignore[misc, arg-type]  # year, month, …
 
 
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("day", [at(2026, 3, 28), at(2026, 10, 24), at(2026, 12, 1)])
+@pytest.mark.parametrize("text", ["22:00-07:00", "02:30-02:40", "02:45-01:15", "01:00-02:00", "03:00-24:00"])
+def test_a_window_changes_when_it_says_and_not_before(day: float, text: str) -> None:
+    """Also in the nights in which the clocks are set."""
+    window = window_of(text)
+    for wall in range(int(day) + 20, int(day) + 2 * 86400, 47 * 60):
+        seconds = window.seconds_until_change(wall)
+        changed, *before = (window.is_open(wall + seconds - 60 * minutes) for minutes in range(int(seconds // 60) + 1))
+        now = window.is_open(wall)
+        assert (changed, set(before) <= {now}) == (not now, True)
+
+
 @pytest.mark.parametrize(("text", "shown"), WRITTEN)
 def test_a_window_is_written_with_a_hyphen_or_a_dash(text: str, shown: str) -> None:
     """And is said in one way."""
