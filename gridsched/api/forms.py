@@ -29,6 +29,7 @@ _PARAMETER: Final = re.compile(rb"""[ \t]*;[ \t]*([\w*-]+)=("(?:[^"\\]|\\.)*"|[^
 _PARAMETERS: Final = re.compile(rb"(?:%b)*" % _PARAMETER.pattern)
 _READ_AS_TEXT: Final = frozenset({"model", "x_class", "service_tier", "keep_alive"})
 _READ_AS_JSON: Final = frozenset({"gridsched", "stream", "ttl"})
+_BOUNDARY: Final = re.compile(rb"boundary[*0-9]*[ \t]*=", re.IGNORECASE)
 _ONCE: Final = _READ_AS_TEXT | _READ_AS_JSON | {"file"}
 _INNER: Final = re.compile(r"gridsched\[(.*)\]", re.DOTALL)
 """How SDKs write a member of an object in a form: a field for each, its text as it is."""
@@ -156,7 +157,8 @@ def _delimiter(content_type: bytes) -> bytes:
     """What stands before each part. Raises BadForm."""
     boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
     printable = boundary.isascii() and boundary.decode("latin-1").isprintable()
-    if not printable or not 0 < len(boundary) <= LONGEST_BOUNDARY:
+    once = len(_BOUNDARY.findall(content_type)) == 1  # of two an engine may take the other
+    if not once or not printable or not 0 < len(boundary) <= LONGEST_BOUNDARY:
         raise BadForm("the content type names no boundary that could be one")
     return b"--" + boundary
 

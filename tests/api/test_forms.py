@@ -212,6 +212,8 @@ def test_H1_a_fields_name_is_read_in_one_way_only(said: bytes) -> None:
 
 NO_FORMS = ["application/json", "", "text/plain", "multipart/mixed; boundary=a", "multipart/form-datax; boundary=a"]
 NO_BOUNDARIES = [
+    *(f"{TYPE}; boundary=b", f"multipart/form-data; boundary=b; boundary={BOUNDARY.decode()!r}"),
+    *(f"{TYPE}, {TYPE}", f"multipart/form-data; BOUNDARY*=utf-8''b; boundary=\"{BOUNDARY.decode()}\""),
     "multipart/form-data",
     "multipart/form-data; boundary=",
     'multipart/form-data; boundary=""',
