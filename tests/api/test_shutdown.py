@@ -4,6 +4,7 @@ import json
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from tests.support.fakes import EVENTS, Script
@@ -12,6 +13,7 @@ from tests.support.front import Answer, House, serving
 CHAT, EMBED = "/v1/chat/completions", "/v1/embeddings"
 HELLO = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 STREAM = HELLO | {"stream": True}
+EMBEDDED = {"model": "sim-embed", "input": "a"}
 TOKEN, DONE = b'data: {"n":1}\n\n', b"data: [DONE]\n\n"
 
 
@@ -77,11 +79,14 @@ async def test_P8_an_answer_in_one_piece_that_outlives_the_drain_is_told(autojum
     """A 503 as long as nothing of it has gone out, and no client that is said to have left; else it is broken off."""
     answers: list[Answer] = []
     async with serving(autojump_clock) as house, trio.open_nursery() as nursery:
-        house.upstream.scripts += [Script([1000.0, b"late"]), Script([b"early", 1000.0, b"late"])]
-        for path, body in ((CHAT, HELLO), (CHAT, HELLO), (EMBED, {"model": "sim-embed", "input": "a"})):
+        late, begun = Script([1000.0, b"late"]), Script([b"early", 1000.0, b"late"])
+        asked = ((CHAT, HELLO, late), (CHAT, HELLO, begun), (EMBED, EMBEDDED, late))
+        for number, (path, body, script) in enumerate(asked, start=1):
+            house.upstream.scripts.append(script)
             nursery.start_soon(ask_into, house, answers, path, body)
-            await house.until_logged("dispatch", len(house.upstream.asked) + 1)
-            house.upstream.scripts.append(Script([1000.0, b"late"]))
+            await house.until_logged("dispatch", number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not house.upstream.scripts
         told_at = trio.current_time()
         house.runtime.end()
         await house.ended.wait()
