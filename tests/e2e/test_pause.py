@@ -190,7 +190,7 @@ def test_S10_P8_a_gateway_that_is_told_to_stop_continues_what_stands(
 ) -> None:
     """The low answer is finished, the processes end, and nothing is left."""
     with ExitStack() as kept:
-        with standing(strict, clients, streamed, 60) as (low, group):
+        with standing(strict, clients, streamed, 120) as (low, group):
             pidfds = kept.enter_context(watched(list(group)))
             strict.process.send_signal(signal.SIGTERM)
             assert len(low.result(30)) > 60
@@ -203,9 +203,10 @@ def test_P5_a_standing_process_that_a_person_kills_is_started_again(
     shared: Gateway, clients: ThreadPoolExecutor
 ) -> None:
     """With what is left of its group; the chat notices nothing, and the low request gets its whole answer."""
-    undisturbed = complete(shared, LOW, 40)
+    undisturbed = complete(shared, LOW, 120)
+    complete(shared, CHAT, 1)  # it is loaded: a chat that loads would begin when the low answer has ended
     leaders = set(shared.children())
-    with standing(shared, clients, complete, 40) as (low, group):
+    with standing(shared, clients, complete, 120) as (low, group):
         (leader,) = leaders & group.keys()
         with watched(list(group)) as pidfds:
             os.kill(leader, signal.SIGKILL)
@@ -228,7 +229,7 @@ def test_P2_kill_9_of_the_gateway_ends_what_stands_within_a_second(
     shared: Gateway, clients: ThreadPoolExecutor
 ) -> None:
     """The wrapper by the kernel, the engine that it had started by the guard."""
-    with standing(shared, clients, complete, 60) as (low, group), watched(list(group)) as pidfds:
+    with standing(shared, clients, complete, 120) as (low, group), watched(list(group)) as pidfds:
         shared.process.kill()
         shared.process.wait(10)
         assert gone(pidfds, 1.0)
