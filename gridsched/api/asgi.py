@@ -9,6 +9,7 @@ was read resets the connection, so a body that is refused is read and dropped be
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 import trio
@@ -73,22 +74,29 @@ class DataPlane:
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, caller: Caller
     ) -> None:
         """Answer one request of a caller who has come through the gate."""
-        figures = self._house.settings
+        figures, began = self._house.settings, trio.current_time()
         incoming = Incoming(scope, receive, figures.upload_stall_seconds)
         body: bytes | Upload | None
-        try:
-            if self.batches.takes(scope):
-                body = await self.batches.receive(scope, incoming)
-            else:
-                body = await incoming.read(figures.max_body_bytes)
-        except RequestError as error:
-            await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, error.problem)
-            return
-        try:
-            await self._serve(scope, receive, send, caller, body)
-        finally:
-            if isinstance(body, Upload):
-                await self.batches.put_away(body)
+        with ExitStack() as opened:
+            try:
+                if scope["method"] == "POST" and scope["path"] in ROUTES:
+                    opened.enter_context(self._house.authority.opened(caller))
+                if self.batches.takes(scope):
+                    body = await self.batches.receive(scope, incoming)
+                else:
+                    body = await incoming.read(figures.max_body_bytes)
+            except RequestError as error:
+                opened.close()
+                if scope["path"] in ROUTES:
+                    seconds = trio.current_time() - began
+                    self._house.observer.request_ended("", "", scope["path"], error.problem.status, seconds)
+                await refuse_unread(AsgiExchange(scope, send, b"", caller), incoming, error.problem)
+                return
+            try:
+                await self._serve(scope, receive, send, caller, body, opened)
+            finally:
+                if isinstance(body, Upload):
+                    await self.batches.put_away(body)
 
     async def _serve(
         self,
@@ -97,8 +105,10 @@ class DataPlane:
         send: ASGISendCallable,
         caller: Caller,
         body: bytes | Upload | None,
+        opened: ExitStack,
     ) -> None:
-        """Answer what has come; None is a client that left while it was still sending."""
+        """Answer what has come; None is a client that left while it was still sending. `opened` is closed before the
+        client knows that its answer has ended: it may ask again then."""
         if body is None:
             return
         exchange = AsgiExchange(scope, send, body if isinstance(body, bytes) else b"", caller)
@@ -107,6 +117,7 @@ class DataPlane:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, receive, nursery.cancel_scope)
             whole = await self._answer(exchange, upload)
+            opened.close()
             nursery.cancel_scope.cancel()
         if whole:
             await exchange.finish()

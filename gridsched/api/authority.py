@@ -136,8 +136,8 @@ class Authority:
 
     @contextmanager
     def opened(self, caller: Caller) -> Iterator[None]:
-        """A request of this caller is open for the length of the block. Raises RequestError (429) where its key has as
-        many as it may."""
+        """A request of this caller is open for the length of the block, the reading of its body included: that bounds
+        what a key takes of the memory. Raises RequestError (429) where it has as many as it may."""
         count = self._open[caller.key]
         if caller.concurrency is not None and count >= caller.concurrency:
             requests = "request" if count == 1 else "requests"

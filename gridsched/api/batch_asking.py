@@ -14,7 +14,7 @@ import trio
 from gridsched.api.authority import NOBODY
 from gridsched.api.in_process import InProcessExchange
 from gridsched.api.inference import Inference
-from gridsched.api.problems import Problem
+from gridsched.api.problems import Problem, RequestError
 from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
 from gridsched.core.ids import JobId
@@ -129,7 +129,10 @@ class Asker:
             self._jobs[request_id] = job
 
         try:
-            whole = await self._office.inference.serve(exchange, ROUTES[record.endpoint], submitted)
+            with self._office.house.authority.opened(caller):
+                whole = await self._office.inference.serve(exchange, ROUTES[record.endpoint], submitted)
+        except RequestError as error:
+            exchange.replace_by(error.problem)
         except Exception:
             log.exception("a line of %s failed", record.id)
             exchange.replace_by(Problem("internal", "an error of this server; its log has the details"))

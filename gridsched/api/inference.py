@@ -73,8 +73,7 @@ class Inference:
         broken."""
         tally = Tally(trio.current_time())
         try:
-            with self._house.authority.opened(exchange.caller):
-                return await self._serve(exchange, route, tally, submitted)
+            return await self._serve(exchange, route, tally, submitted)
         except (RequestError, BadBody) as error:
             problem = error.problem if isinstance(error, RequestError) else invalid(str(error)).problem
             tally.code = problem.status

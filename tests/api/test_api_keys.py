@@ -319,6 +319,28 @@ async def test_S9_a_key_has_no_more_requests_open_than_it_may(autojump_clock: Mo
         assert answers == [200, 200]
 
 
+async def test_S9_a_request_that_still_sends_its_body_is_open(autojump_clock: MockClock) -> None:
+    """The next is refused before its body is there, and counted; who has been answered may ask again at once, on the
+    same connection or another, whole or refused."""
+    async with served(autojump_clock, key(concurrency=1)) as house:
+        async with await house.connect() as slow, await house.connect() as other:
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nx-api-key: {secret_of('tom')}\r\n"
+            await slow.stream.send_all(f"{head}Content-Length: 9\r\n\r\n12".encode())
+            await trio.sleep(1)
+            await other.stream.send_all(f"{head}Content-Length: 60000000\r\n\r\n12".encode())
+            refused = b""
+            while b"key_concurrency" not in refused:
+                refused += (piece := bytes(await other.stream.receive_some(65536)))
+                assert piece, refused
+            assert refused.startswith(b"HTTP/1.1 429 ")
+        page = (await house.ask("GET", "/metrics", headers=ADMIN)).body.decode()
+        assert 'class="",code="429",endpoint="/v1/chat/completions",model=""' in page
+        async with await house.connect() as client:
+            for body, status in ((CHAT, 200), (b"{", 400), (CHAT | {"stream": True}, 200), (b" " * 10, 400)) * 3:
+                assert (await client.ask("POST", "/v1/chat/completions", body, shown())).status == status
+                assert (await house.ask("POST", "/v1/chat/completions", body, shown())).status == status
+
+
 async def test_S9_a_key_takes_no_more_of_a_queue_than_its_share(autojump_clock: MockClock) -> None:
     """1 % of 256 are three that wait: the next is refused by the key's name, another key is served."""
     async with served(autojump_clock, key(queue_share=0.01), key("ann")) as house, trio.open_nursery() as nursery:
