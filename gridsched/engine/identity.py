@@ -14,7 +14,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 NAME, STATE, PARENT, THREADS, START_TICKS, MEMORY = 0, 1, 2, 18, 20, 21
-ENVIRONMENT_START, ENVIRONMENT_END = 48, 49
+CODE_START, ENVIRONMENT_START, ENVIRONMENT_END = 24, 48, 49
 """Places in /proc/PID/stat, counted from the name."""
 
 VARIABLE = "GRIDSCHED_ENGINE"
@@ -173,8 +173,8 @@ def _environment(pid: int, proc: Path) -> bytes:
         fields = stat_fields(pid, proc) or []
         if len(fields) <= ENVIRONMENT_END or fields[MEMORY] == "0":
             break  # of the kernel, or at its end
-        if fields[ENVIRONMENT_START] == fields[ENVIRONMENT_END] != "0":
-            break
+        if fields[CODE_START] != "0" and fields[ENVIRONMENT_START] == fields[ENVIRONMENT_END]:
+            break  # it has none: the code's place is told last
         time.sleep(EXEC_LOOK_SECONDS)
     return found
 
