@@ -189,7 +189,7 @@ def _add_errors(app: QuartTrio, house: House) -> None:
     async def explain(error: HTTPException) -> Response:
         match error:
             case NotFound():
-                return _problem(not_found(request.path))
+                return _problem(not_found(request.scope["path"]))  # `request.path` has lost slashes
             case MethodNotAllowed(valid_methods=methods):
                 return _problem(method_not_allowed(request.method, request.path, sorted(methods or ())))
             case InternalServerError():

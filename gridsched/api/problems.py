@@ -158,7 +158,8 @@ def _hint(path: str) -> str:
         return (
             ": clients ask /v1/chat/completions and its like, /v1/models lists models, /health says how the server is"
         )
-    return ""
+    plain_path = "/" + "/".join(filter(None, path.split("/")))
+    return f", which has a slash more than {plain_path}" if path != plain_path else ""
 
 
 def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:

@@ -128,7 +128,15 @@ async def test_H5_a_class_that_is_none_behind_an_at_is_told_the_classes(autojump
 
 
 @pytest.mark.parametrize(
-    ("path", "said"), [("/v1/v1/messages", "goes without /v1"), ("/", "/v1/models"), ("/v1", "/health")]
+    ("path", "said"),
+    [
+        ("/v1/v1/messages", "goes without /v1"),
+        ("/", "/v1/models"),
+        ("/v1", "/health"),
+        ("//v1/chat/completions", "//v1/chat/completions, which has a slash more than /v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions/, which has a slash more than /v1/chat/completions"),
+        ("/api//tags", "/api//tags, which has a slash more than /api/tags"),
+    ],
 )
 async def test_H5_the_usual_slips_with_a_base_url_are_told_what_to_change(
     autojump_clock: MockClock, path: str, said: str
