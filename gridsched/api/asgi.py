@@ -19,7 +19,7 @@ from gridsched.api import mirrors, models
 from gridsched.api.allowed import allowed
 from gridsched.api.authority import Caller
 from gridsched.api.batches import Batches, in_batches
-from gridsched.api.body import Incoming
+from gridsched.api.body import BODIES_AT_ONCE, Incoming, Room
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
 from gridsched.api.problems import Header, Problem, RequestError, method_not_allowed, not_found, unknown_model
@@ -68,6 +68,7 @@ class DataPlane:
     def __init__(self, house: House, store: BatchStore | None = None) -> None:
         self._house = house
         self._inference = Inference(house)
+        self._room = Room(BODIES_AT_ONCE * house.settings.max_body_bytes)
         self.batches = Batches(house, self._inference, store)
 
     async def __call__(
@@ -84,7 +85,8 @@ class DataPlane:
                 if self.batches.takes(scope):
                     body = await self.batches.receive(scope, incoming)
                 else:
-                    body = await incoming.read(figures.max_body_bytes)
+                    take = opened.enter_context(self._room.share())
+                    body = await incoming.read(figures.max_body_bytes, take)
             except RequestError as error:
                 opened.close()
                 if scope["path"] in ROUTES:

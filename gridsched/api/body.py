@@ -5,7 +5,8 @@ reset under his upload: whoever is refused gets his answer at once, and what he 
 he comes to read it. Must never keep what is dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import trio
@@ -24,6 +25,37 @@ DROPPED_BYTES = 1024 * 1024 * 1024
 """How much of a body that nobody wants is read before its connection is cut."""
 
 
+BODIES_AT_ONCE = 32
+"""So many of the longest that are taken may be in memory; one byte more is told to come back."""
+ROOM_RETRY_SECONDS = 5.0
+
+
+class Room:
+    """The memory that there is for large bodies, in bytes: `left` of it is free."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.left = most_bytes
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Take bytes of it little by little, which are free again behind the block, or once they are taken back (a
+        negative number). Raises RequestError where there are not as many."""
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if size > self.left:
+                said = "the bodies of the requests that are here take all the memory that there is for them"
+                raise RequestError(Problem("queue_full", said, retry_after_seconds=ROOM_RETRY_SECONDS))
+            self.left -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self.left += taken
+
+
 class Incoming:
     """The body of one request. `more`: it has not ended yet. `stall_seconds` bounds the time in which no byte comes."""
 
@@ -33,19 +65,30 @@ class Incoming:
         self._stall_seconds = stall_seconds
         self._declared = _declared(scope)
 
-    async def read(self, longest: int) -> bytes | None:
-        """All of it; None when the client leaves before its end. Raises RequestError as soon as it is known that the
-        body is too long, or has stopped coming."""
+    async def read(self, longest: int, take: Callable[[int], None] = lambda size: None) -> bytes | None:  # noqa: ARG005
+        """All of it; None when the client leaves before its end. `take` hears of the bytes of a large one.
+
+        Raises RequestError as soon as it is known that the body is too long, has stopped coming, or has no room.
+        """
         if self._declared > longest:
             raise _too_long(longest)
+        taken = 0
         body = bytearray()  # pieces that were kept would cost many times what is in them, and leave the heap in holes
-        while self.more:
-            part = await self.piece()
-            if part is None:
-                return None
-            body += part
-            if len(body) > longest:
-                raise _too_long(longest)
+        try:
+            while self.more:
+                part = await self.piece()
+                if part is None:
+                    return None
+                body += part
+                if len(body) > longest:
+                    raise _too_long(longest)
+                if len(body) >= LARGE_BODY_BYTES:  # a chat is never told that films have taken all the room
+                    take(len(body) - taken)
+                    taken = len(body)
+        except RequestError:
+            body.clear()  # its traceback would keep it while the rest is dropped
+            take(-taken)
+            raise
         return bytes(body)
 
     async def piece(self) -> bytes | None:

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
+from gridsched.api.body import BODIES_AT_ONCE
 from gridsched.api.routes import ROUTES
 from gridsched.api.settings import FrontSettings
 from tests.support.front import Client, House, serving
@@ -237,6 +239,30 @@ async def test_H10_too_long_a_body_is_refused_as_soon_as_that_is_known_and_the_r
         assert not house.logged("enqueue")
         await client.stream.send_all(MODELS)  # the connection goes on
         assert (await client.stream.receive_some(65_536)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.slow
+async def test_H10_large_bodies_have_so_much_memory_and_no_more(autojump_clock: MockClock) -> None:
+    """Whoever finds none is told to come back, but a chat is served; when the others are done there is room again."""
+    length = 1 << 20
+    body = HELLO[:-1] + b',"user":"' + b"x" * (length - len(HELLO) - 10) + b'"}'
+    head = LAST + b"Content-Length: %d\r\n\r\n" % len(body)
+    async with serving(autojump_clock, FrontSettings(max_body_bytes=length)) as house, AsyncExitStack() as clients:
+        others = [await clients.enter_async_context(await house.connect()) for _ in range(BODIES_AT_ONCE + 8)]
+        for client in others:
+            await client.stream.send_all(head + body[:-1])
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await house.ask("POST", CHAT, body)
+        assert (refused.status, refused.error["code"], refused.headers["x-should-retry"]) == (429, "queue_full", "true")
+        assert int(refused.headers["retry-after"]) > 0
+        assert (await house.ask("POST", CHAT, HELLO)).status == 200
+        for client in others:
+            await client.stream.send_all(body[-1:])
+        statuses = [int((await all_of(client)).split(b" ")[1]) for client in others]
+        assert statuses.count(200) >= BODIES_AT_ONCE
+        assert set(statuses) == {200, 429}
+        assert (await house.ask("POST", CHAT, body)).status == 200
+        await house.runtime.desk.wait_idle()
 
 
 async def test_H10_a_slow_upload_is_no_stopped_one(autojump_clock: MockClock) -> None:
