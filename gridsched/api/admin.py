@@ -127,7 +127,8 @@ def _add_routes(app: QuartTrio, house: House) -> None:
     async def get_events() -> Response:
         decisions = house.runtime.log
         since = _since(request.headers.get("Last-Event-ID") or request.args.get("since", "0"), decisions.last_seq)
-        lines = _kept(decisions, since) if request.args.get("follow") == "0" else _followed(decisions, since)
+        ends = request.args.get("follow") == "0" or request.method == "HEAD"
+        lines = _kept(decisions, since) if ends else _followed(decisions, since)
         headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
         response = Response(lines, content_type=EVENT_STREAM.decode(), headers=headers)
         response.timeout = None

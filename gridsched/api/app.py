@@ -23,7 +23,7 @@ from hypercorn.typing import (
 from quart_trio import QuartTrio
 
 from gridsched.api import admin
-from gridsched.api.asgi import AsgiExchange, DataPlane, refuse_unread
+from gridsched.api.asgi import AsgiExchange, DataPlane, refuse_unread, request_id_of
 from gridsched.api.authority import NOBODY, Authority
 from gridsched.api.body import Incoming
 from gridsched.api.connection import Connection, turn_away
@@ -148,7 +148,8 @@ class Dispatch:
             await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, error.problem)
         else:
             if body is not None:
-                await self._rest(scope, _replay(body, receive), send)
+                named = _adding(((b"x-request-id", request_id_of(joined(scope["headers"])).encode()),), send)
+                await self._rest(scope, _replay(body, receive), named)
 
     async def _say(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem

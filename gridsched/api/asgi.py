@@ -42,7 +42,7 @@ class AsgiExchange:
         self.query = scope["query_string"]
         self.body = body
         self.headers = joined(scope["headers"])
-        self.request_id = _request_id(self.headers.get(b"x-request-id", b""))
+        self.request_id = request_id_of(self.headers)
         self.caller = caller
         self.started = False
         self._send = send
@@ -194,9 +194,9 @@ async def _watch(receive: ASGIReceiveCallable, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def _request_id(given: bytes) -> str:
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     """The client's own, if it is short and printable, else a new one."""
-    text = given.decode("latin-1")
+    text = headers.get(b"x-request-id", b"").decode("latin-1")
     if 0 < len(text) <= LONGEST_REQUEST_ID and text.isascii() and text.isprintable():
         return text
     return f"req-{secrets.token_hex(8)}"

@@ -144,14 +144,15 @@ class _Http1(H11Protocol):
 
     async def _create_stream(self, request: h11.Request) -> None:
         """Begin to answer. An upgrade is an offer, and is left alone: the request is answered as if it had not been
-        made. One whose body has two framings is refused: who sent it on may have read the other."""
+        made. One whose body has two framings is refused: who sent it on may have read the other. So is one whose
+        target is no path: nobody behind this is made for that."""
         names = {name for name, _ in request.headers}
-        if {b"content-length", b"transfer-encoding"} <= names:
+        target, host = _target(request.target)
+        if {b"content-length", b"transfer-encoding"} <= names or not target.startswith((b"/", b"*")):
             await self._send_error_response(400)
             await self.send(Closed())
             return
         kept = [header for header in request.headers if header[0] != b"upgrade"]
-        target, host = _target(request.target)
         if host is not None:
             kept = [header for header in kept if header[0] != b"host"] + [(b"host", host)]
         if target != request.target or len(kept) < len(request.headers):

@@ -31,6 +31,8 @@ LONGEST_MODEL_NAME = 1024
 _KINDS: Final[Mapping[str, str]] = {'"': "a string", "[": "an array", '"[': "a string or an array"}
 _READ = frozenset({"model", "stream", "x_class", "gridsched", "service_tier", "ttl", "keep_alive"})
 
+_number = msgspec.json.Decoder(float)  # what is none in JSON, as 1_0 and nan, is none in a header
+
 T = TypeVar("T")
 
 
@@ -224,8 +226,8 @@ def _max_wait(headers: Mapping[bytes, bytes], wishes: Wishes) -> float | None:
     if text := headers.get(b"x-max-wait-ms", b"").decode("latin-1").strip():
         channel = "x-max-wait-ms"
         try:
-            given = float(text)
-        except ValueError:
+            given = _number.decode(text)
+        except msgspec.DecodeError:
             raise invalid(f"{channel}: {text!r} is not a number of milliseconds", channel) from None
     if given is None:
         return None

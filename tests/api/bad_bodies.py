@@ -216,6 +216,7 @@ HEADERS: tuple[tuple[str, str, int], ...] = (
     ("X-Max-Wait-Ms", "nan", 400),
     ("X-Max-Wait-Ms", "1e400", 400),
     ("X-Max-Wait-Ms", "5, 5", 400),
+    ("X-Max-Wait-Ms", "1_0", 400),
     ("Content-Encoding", "gzip", 415),
     ("Content-Encoding", "br", 415),
     ("Content-Encoding", "identity, gzip", 415),

@@ -59,6 +59,10 @@ REFUSED: dict[str, bytes] = {
     "Redis": b"*1\r\n$4\r\nPING\r\n\r\n",
     "line ends only": b"\r\n\r\n\r\n\r\n",
     "a line end before it": b"\r\n" + POST + WHOLE + b"\r\n" + HELLO,
+    "no target": b"GET ?x HTTP/1.1\r\n" + LOCAL + b"\r\n",
+    "a word for a target": b"GET v1/models HTTP/1.1\r\n" + LOCAL + b"\r\n",
+    "another scheme": b"GET ftp://localhost/v1/models HTTP/1.1\r\n" + LOCAL + b"\r\n",
+    "a tunnel": b"CONNECT localhost:443 HTTP/1.1\r\n" + LOCAL + b"\r\n",
     "HTTP/0.9": b"GET /v1/models\r\n\r\n",
     "a word for a version": b"GET /v1/models HTTP/one\r\n" + LOCAL + b"\r\n",
     "spaces in the target": b"GET /v1/mo dels HTTP/1.1\r\n" + LOCAL + b"\r\n",
@@ -367,6 +371,26 @@ async def test_H1_odd_paths_are_found_as_they_are_or_not_at_all(
         answer = await all_of(client)
         assert int(answer.split(b" ")[1]) in statuses, answer
         assert b"\r\nlocation:" not in answer.lower()
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/nope", "/health", "/api/status", "/nope", "/api/chat", "/metrics"])
+async def test_what_is_asked_for_at_any_path_has_its_id_in_the_answer(autojump_clock: MockClock, path: str) -> None:
+    """The client's own, once; or one of ours."""
+    async with serving(autojump_clock) as house, await house.connect() as client:
+        assert (await client.ask("GET", path, headers={"X-Request-Id": "mine-1"})).headers["x-request-id"] == "mine-1"
+        ours = (await client.ask("GET", path)).headers["x-request-id"]
+        assert ours.startswith("req-")
+
+
+async def test_a_head_of_the_decision_log_is_not_followed(autojump_clock: MockClock) -> None:
+    """It has no body, so the connection is free at once for the next request."""
+    async with serving(autojump_clock) as house, await house.connect() as client:
+        await client.stream.send_all(b"HEAD /api/events HTTP/1.1\r\n" + LOCAL + b"\r\n" + MODELS)
+        answer = b""
+        with trio.fail_after(5.0):
+            while b'"object":"list"' not in answer:
+                answer += await client.stream.receive_some(65_536)
+        assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 ODD_METHODS = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND", "get", "X-Y")
