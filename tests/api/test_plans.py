@@ -67,6 +67,13 @@ async def test_R5_a_plan_names_who_would_go_and_why(autojump_clock: MockClock) -
         assert [line["model"] for line in house.logged("evict")] == ["sim-chat-4b"]
 
 
+REFUSAL_KEYS = {
+    *("required_bytes", "available_bytes", "per_device", "estimate", "holders", "max_ctx_that_fits"),
+    *("max_parallel_that_fits", "busy_models", "retry_after_s", "suggestions", "notes"),
+}
+"""What whoever is refused for memory can count on."""
+
+
 async def test_L7_a_plan_that_cannot_be_is_the_refusal_with_its_arithmetic(autojump_clock: MockClock) -> None:
     """What is needed, what there is, who holds it, what would fit; as a chat would be refused."""
     async with serving(autojump_clock) as house:
@@ -78,6 +85,7 @@ async def test_L7_a_plan_that_cannot_be_is_the_refusal_with_its_arithmetic(autoj
         assert refusal["code"] == chat.error["code"] == "insufficient_vram"
         told_then = chat.error["gridsched"]
         assert isinstance(told_then, dict)
+        assert (chat.status, told_then.keys() >= REFUSAL_KEYS) == (507, True)
         for key in ("required_bytes", "available_bytes", "holders", "max_ctx_that_fits", "suggestions", "per_device"):
             assert refusal[key] == told_then[key], key
         shown = list(plan.rows(found))
