@@ -7,8 +7,8 @@ names those that can. Owns also which model a word for the default one means whe
 from collections.abc import Iterator
 from typing import Final
 
-from gridsched.api.problems import RequestError, invalid
 from gridsched.api.routes import Route
+from gridsched.control.problems import RequestError, invalid
 from gridsched.core.job import Medium
 from gridsched.library.names import DEFAULT_WORDS
 from gridsched.ports import MEDIA, Capability, CatalogFamily, CatalogModel, CatalogVirtual, Names

@@ -1,4 +1,4 @@
-"""Everything beside the data plane: health, metrics, status, the decision log, the server's end. Quart on trio.
+"""Everything beside the data plane: health, metrics, the decision log, and the verbs of `control`. Quart on trio.
 
 Owns these routes and the shape of their errors. Must never be on the path of an inference request.
 """
@@ -17,35 +17,25 @@ from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
-from gridsched.api.authority import Scope
+from gridsched.api.elsewhere import method_not_allowed, not_found
 from gridsched.api.exchange import joined
-from gridsched.api.gate import LOOKING, caller_of
+from gridsched.api.gate import caller_of
 from gridsched.api.health import deep, health
-from gridsched.api.inventory import inventory, one_model
-from gridsched.api.jobs import jobs, one_job
-from gridsched.api.plans import Planner
-from gridsched.api.problems import (
-    LONGEST_SAID_NAME,
+from gridsched.api.management import add_verbs, as_json
+from gridsched.api.seat import House
+from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
+from gridsched.control.authority import Scope
+from gridsched.control.problems import (
     Problem,
     RequestError,
     invalid,
-    method_not_allowed,
-    not_found,
     plain,
-    unknown_model,
 )
-from gridsched.api.seat import House
-from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
-from gridsched.api.status import status
-from gridsched.core.ids import JobId
+from gridsched.control.services import Services
 from gridsched.runtime.decisions import DecisionLog, Line
 
-LONGEST_BODY_BYTES = 64 * 1024
-"""No route here takes a body yet; whoever calls this application reads one of this length, and refuses a longer one."""
-
-
-RESTART = 75
-"""The contract's exit code: whoever runs the server is asked to start it again."""
+LONGEST_BODY_BYTES = 1024 * 1024
+"""A configuration is the longest body here; whoever calls this application refuses a longer one."""
 
 OPEN = frozenset({"get_health"})
 """What needs no scope."""
@@ -76,7 +66,7 @@ class Connection(TrioASGIHTTPConnection):
         await super()._send_response(noting, response)
 
 
-def build(house: House) -> QuartTrio:
+def build(house: House, services: Services) -> QuartTrio:
     """The application. Called inside trio, when the server begins to serve."""
     app = QuartTrio("gridsched.api.admin", static_folder=None)
     app.asgi_http_class = Connection
@@ -85,8 +75,7 @@ def build(house: House) -> QuartTrio:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
     _add_errors(app, house)
     _add_routes(app, house)
-    _add_model_routes(app, house)
-    _add_admin_routes(app, house)
+    add_verbs(app, services)
     return app
 
 
@@ -97,31 +86,16 @@ def _add_routes(app: QuartTrio, house: House) -> None:
     async def get_health() -> Response:
         told = health(house, began)
         if request.args.get("deep") not in {"1", "true"}:
-            return _json(told)
+            return as_json(told)
         if (problem := _refusal(house, Scope.INFERENCE, Scope.READ)) is not None:  # it makes models work
             return _problem(problem)
         told["deep"] = checked = await deep(house)
-        return _json(told, 503 if checked["status"] == "failed" else 200)
+        return as_json(told, 503 if checked["status"] == "failed" else 200)
 
     @app.get("/metrics")
     async def get_metrics() -> Response:
         content_type, text = house.observer.exposition(request.headers.get("Accept", ""))
         return Response(text, content_type=content_type)
-
-    @app.get("/api/status")
-    async def get_status() -> Response:
-        return _json(status(house))
-
-    @app.get("/api/jobs")
-    async def get_jobs() -> Response:
-        return _json(jobs(house))
-
-    @app.get("/api/jobs/<path:job_id>")
-    async def get_job(job_id: str) -> Response:
-        told = one_job(house, _job_id(job_id))
-        if told is None:
-            return _problem(Problem("not_found", f"there is no job {job_id}, or it is over and forgotten"))
-        return _json(told)
 
     @app.get("/api/events")
     async def get_events() -> Response:
@@ -135,51 +109,13 @@ def _add_routes(app: QuartTrio, house: House) -> None:
         return response
 
 
-def _add_model_routes(app: QuartTrio, house: House) -> None:
-    planner = Planner(
-        house.runtime.parts.catalog, house.runtime.adviser, house.runtime.outlook, house.runtime.parts.host
-    )
-
-    @app.get("/api/models")
-    async def get_models() -> Response:
-        return _json(inventory(house))
-
-    @app.get("/api/models/<path:name>")
-    async def get_model(name: str) -> Response:
-        told = one_model(house, name)
-        if told is None:
-            return _problem(unknown_model(name, house.runtime.parts.catalog.closest(name)))
-        return _json(told)
-
-    @app.get("/api/models/<path:name>/plan")
-    async def get_plan(name: str) -> Response:
-        return _json(await planner.plan(name, request.args.get("ctx")))
-
-
-def _add_admin_routes(app: QuartTrio, house: House) -> None:
-    runtime = house.runtime
-
-    def accept(**said: object) -> Response:
-        return _json({"draining": True, "in_flight": runtime.desk.open_tickets, **said}, 202)
-
-    @app.post("/api/drain")
-    async def post_drain() -> Response:
-        runtime.begin_drain()
-        return accept()
-
-    @app.post("/api/restart")
-    async def post_restart() -> Response:
-        runtime.end(RESTART)
-        return accept(exit_code=RESTART)
-
-
 def _add_errors(app: QuartTrio, house: House) -> None:
     @app.before_request
     async def refuse_unallowed() -> Response | None:
-        """What looks needs `read`, all else changes the machine; that a route is not there is no secret."""
+        """What looks needs `read`, a verb what it says itself; that a route is not there is no secret."""
         if request.routing_exception is not None or request.endpoint in OPEN:
             return None
-        problem = _refusal(house, Scope.READ if request.method in LOOKING else Scope.ADMIN)
+        problem = None if str(request.endpoint).startswith("verb_") else _refusal(house, Scope.READ)
         return _problem(problem) if problem is not None else None
 
     @app.errorhandler(RequestError)
@@ -202,13 +138,6 @@ def _refusal(house: House, *needed: Scope) -> Problem | None:
     """Why whoever asks may not, where it has none of these scopes."""
     headers = joined(cast("HTTPScope", request.scope)["headers"])
     return house.authority.refuse(caller_of(request.scope), needed, headers)
-
-
-def _job_id(text: str) -> JobId:
-    """The number of a job. Raises RequestError."""
-    if not text.isascii() or not text.isdigit():
-        raise RequestError(Problem("not_found", f"there is no job {text[:LONGEST_SAID_NAME]}: jobs have numbers"))
-    return JobId(int(text[:20]))
 
 
 # --- the decision log as events ---------------------------------------------------------------------------------------
@@ -236,10 +165,6 @@ async def _followed(decisions: DecisionLog, since: int) -> AsyncIterator[bytes]:
 
 def _event(seq: int, line: object) -> bytes:
     return b"id: %d\ndata: %s\n\n" % (seq, msgspec.json.encode(line, enc_hook=plain))
-
-
-def _json(fields: object, code: int = 200) -> Response:
-    return Response(msgspec.json.encode(fields), code, content_type="application/json")
 
 
 def _problem(problem: Problem) -> Response:

@@ -6,7 +6,7 @@ virtual one, are allowed by their own names alone. Whatever tells a client of mo
 
 from collections.abc import Iterable
 
-from gridsched.api.authority import Caller
+from gridsched.control.authority import Caller
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Names
 
 

@@ -6,6 +6,7 @@ open answers get their grace. `Front` fits `runtime.runtime.Front`.
 
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -24,7 +25,6 @@ from quart_trio import QuartTrio
 
 from gridsched.api import admin
 from gridsched.api.asgi import AsgiExchange, DataPlane, refuse_unread, request_id_of
-from gridsched.api.authority import NOBODY, Authority
 from gridsched.api.body import Incoming
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import joined
@@ -32,10 +32,12 @@ from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.gate import Gate, stamped
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
-from gridsched.api.problems import Header, Problem, RequestError
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
+from gridsched.control.authority import NOBODY, Authority
+from gridsched.control.problems import Header, Problem, RequestError
+from gridsched.control.services import Services
 from gridsched.runtime.runtime import Runtime
 from gridsched.store.batches import BatchStore
 
@@ -56,20 +58,23 @@ class Front:
         authority: Authority,
         resolve: Resolver = look_up,
         store: BatchStore | None = None,
+        services: Callable[[Runtime], Services] | None = None,
     ) -> None:
-        """`store` has the files and batches, where there is a data directory."""
+        """`store` has the files and batches, where there is a data directory; `services` are what the verbs work on."""
         self._listener = listener
         self._settings = settings
         self._observer = observer
         self._authority = authority
         self._resolve = resolve
         self._store = store
+        self._services = services or (lambda runtime: Services(runtime, authority))
 
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
         house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
         data_plane = DataPlane(house, self._store)
-        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house)))
+        services = self._services(runtime)
+        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services)))
         config, context = self._config(), WorkerContext(None)
 
         async def serve_one(stream: trio.SocketStream) -> None:
@@ -82,6 +87,7 @@ class Front:
             async with trio.open_nursery() as accepting:
                 listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
                 accepting.start_soon(data_plane.batches.run)
+                await accepting.start(services.operations.run)
                 accepting.start_soon(partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections))
                 await stop.wait()
                 accepting.cancel_scope.cancel()

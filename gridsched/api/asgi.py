@@ -15,17 +15,19 @@ import msgspec
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-from gridsched.api import mirrors, models
+from gridsched.api import mirrors
 from gridsched.api.allowed import allowed
-from gridsched.api.authority import Caller
 from gridsched.api.batches import Batches, in_batches
 from gridsched.api.body import BODIES_AT_ONCE, Incoming, Room
+from gridsched.api.elsewhere import method_not_allowed, not_found
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
 from gridsched.api.inference import Inference
-from gridsched.api.problems import Header, Problem, RequestError, method_not_allowed, not_found, unknown_model
 from gridsched.api.routes import MIRROR, ROUTES, listed_under
 from gridsched.api.seat import House
 from gridsched.api.upload import Upload
+from gridsched.control import models
+from gridsched.control.authority import Caller
+from gridsched.control.problems import Header, Problem, RequestError, unknown_model
 from gridsched.store.batches import BatchStore
 
 log = logging.getLogger(__name__)

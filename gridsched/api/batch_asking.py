@@ -11,12 +11,12 @@ from typing import Final
 
 import trio
 
-from gridsched.api.authority import NOBODY
 from gridsched.api.in_process import InProcessExchange
 from gridsched.api.inference import Inference
-from gridsched.api.problems import Problem, RequestError
 from gridsched.api.routes import ROUTES
 from gridsched.api.seat import House
+from gridsched.control.authority import NOBODY
+from gridsched.control.problems import Problem, RequestError
 from gridsched.core.ids import JobId
 from gridsched.daytime import Window, window_of
 from gridsched.store.batches import BatchRecord, BatchStore

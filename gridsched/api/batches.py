@@ -11,28 +11,27 @@ from typing import Final
 import msgspec
 from hypercorn.typing import HTTPScope
 
-from gridsched.api.authority import Caller
 from gridsched.api.batch_asking import Office
 from gridsched.api.batch_lines import ENDPOINTS
 from gridsched.api.batch_run import BatchRun
 from gridsched.api.batch_runner import BatchRunner
 from gridsched.api.body import Incoming
 from gridsched.api.decode import CLASS_WORDS
+from gridsched.api.elsewhere import method_not_allowed, not_found
 from gridsched.api.exchange import Exchange, joined, send_problem
 from gridsched.api.files import FILES, Files, Page, life_of, may_see, seen_by, send_json
 from gridsched.api.inference import Inference
 from gridsched.api.members import BadBody, members
-from gridsched.api.problems import (
+from gridsched.api.routes import ROUTES
+from gridsched.api.seat import House
+from gridsched.api.upload import Upload, discard, of_disk, receive_upload
+from gridsched.control.authority import Caller
+from gridsched.control.problems import (
     LONGEST_SAID_NAME,
     Problem,
     RequestError,
     invalid,
-    method_not_allowed,
-    not_found,
 )
-from gridsched.api.routes import ROUTES
-from gridsched.api.seat import House
-from gridsched.api.upload import Upload, discard, of_disk, receive_upload
 from gridsched.core.job import JobClass
 from gridsched.daytime import window_of
 from gridsched.store.batches import BatchRecord, BatchStore, Status, StoreError

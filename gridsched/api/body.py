@@ -12,8 +12,8 @@ from typing import TypeVar
 import trio
 from hypercorn.typing import ASGIReceiveCallable, HTTPScope
 
-from gridsched.api.problems import Problem, RequestError
 from gridsched.api.settings import LARGE_BODY_BYTES, MIB
+from gridsched.control.problems import Problem, RequestError
 from gridsched.threads import in_thread
 
 Done = TypeVar("Done")

@@ -34,7 +34,7 @@ from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from gridsched.api.problems import Problem
+from gridsched.control.problems import Problem
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gridsched.api.problems import LONGEST_SAID_NAME, Problem, RequestError
+from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError
 
 _CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 _CHARSET = re.compile(r';[ \t]*charset[ \t]*=[ \t]*"?([^";,]*)', re.IGNORECASE)

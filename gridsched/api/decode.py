@@ -14,9 +14,9 @@ from gridsched.api.content import check_said
 from gridsched.api.forms import FORM_TYPE, BadForm, Form, is_form, read_form
 from gridsched.api.keep import ttl
 from gridsched.api.members import BadBody, Member, members
-from gridsched.api.problems import Problem, RequestError, invalid
 from gridsched.api.routes import Route, Shape
 from gridsched.api.splice import upstream_body
+from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.core.job import JobClass, Quality
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}

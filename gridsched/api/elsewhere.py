@@ -1,11 +1,15 @@
-"""Paths of other servers' own protocols, and what serves the same here. A table; pure.
+"""What is said of a path that is not served, or not so: the usual slips, and other servers' own paths.
+
+A table and the sentences for it; pure.
 
 A client that speaks them gets a 404 with one sentence that names the path to use: never a half-hearted imitation that
 works until it matters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+from gridsched.control.problems import Problem
 
 _CHAT, _COMPLETIONS, _EMBEDDINGS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"
 
@@ -58,3 +62,30 @@ def instead(path: str) -> tuple[str, str] | None:
     if path in _ENGINE:
         return "the engine's own API", _ENGINE[path]
     return None
+
+
+def not_found(path: str) -> Problem:
+    """H5: there is no such route. One of another server's own protocol is told what to use."""
+    other = instead(path)
+    if other is None:
+        return Problem("not_found", f"there is nothing at {path}{_hint(path)}")
+    whose, use = other
+    return Problem("not_found", f"{path} is of {whose}, which is not spoken here: use {use}.", detail={"use": use})
+
+
+def _hint(path: str) -> str:
+    """What a client that is almost right has to change: the usual slips with a base URL."""
+    if path.startswith("/v1/v1/"):
+        return ": this client's base URL goes without /v1, which it adds itself"
+    if path.rstrip("/") in {"", "/v1"}:
+        return (
+            ": clients ask /v1/chat/completions and its like, /v1/models lists models, /health says how the server is"
+        )
+    plain_path = "/" + "/".join(filter(None, path.split("/")))
+    return f", which has a slash more than {plain_path}" if path != plain_path else ""
+
+
+def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:
+    """The route is there, for other methods."""
+    names = ", ".join(allowed)
+    return Problem("method_not_allowed", f"{path} takes {names}, not {method}", headers=((b"allow", names.encode()),))

@@ -17,10 +17,10 @@ from gridsched.api.decode import InferenceRequest
 from gridsched.api.exchange import send_whole
 from gridsched.api.judged import fault_of_client
 from gridsched.api.members import BadBody, Member, items
-from gridsched.api.problems import Header, Problem, RequestError, invalid
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import Seat
 from gridsched.api.splice import OURS, splice
+from gridsched.control.problems import Header, Problem, RequestError, invalid
 from gridsched.core.job import OutcomeKind
 
 MAX_INPUTS = 2048

@@ -7,10 +7,10 @@ message of an answer is the server's to send, after the handler and its watcher 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from gridsched.api.authority import Caller
 from gridsched.api.dialects import whole
-from gridsched.api.problems import Header, Problem
 from gridsched.api.routes import dialect_of
+from gridsched.control.authority import Caller
+from gridsched.control.problems import Header, Problem
 
 
 class Exchange(Protocol):

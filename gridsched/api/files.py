@@ -10,10 +10,10 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from gridsched.api.authority import Caller, Scope
 from gridsched.api.exchange import Exchange, send_whole
-from gridsched.api.problems import LONGEST_SAID_NAME, Problem, RequestError, invalid
 from gridsched.api.upload import Upload, of_disk
+from gridsched.control.authority import Caller, Scope
+from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError, invalid
 from gridsched.store.batches import BatchStore, FileRecord, StoreError
 from gridsched.threads import in_thread
 

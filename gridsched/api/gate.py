@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from hypercorn.typing import HTTPScope
 
-from gridsched.api.authority import NOBODY, Authority, Caller, Scope
-from gridsched.api.problems import Problem
 from gridsched.api.routes import in_data_plane
+from gridsched.control.authority import NOBODY, Authority, Caller, Scope
+from gridsched.control.problems import Problem
 
 log = logging.getLogger(__name__)
 

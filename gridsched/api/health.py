@@ -11,8 +11,8 @@ import trio
 from gridsched import __version__
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import House
-from gridsched.api.status import availability
 from gridsched.api.steps import run_step
+from gridsched.control.status import availability
 from gridsched.core.commands import Rejection
 from gridsched.core.ids import ModelName
 from gridsched.core.instance import InstanceState
@@ -74,7 +74,7 @@ def _devices(house: House, snapshot: Snapshot) -> list[dict[str, object]]:
             "label": info.label,
             "backend": info.backend.value,
             "total_bytes": info.spec.total_bytes,
-            **(availability(house, views[info.spec.name]) if info.spec.name in views else {}),
+            **(availability(house.runtime, views[info.spec.name]) if info.spec.name in views else {}),
         }
         for info in house.runtime.parts.monitor.devices()
     ]

@@ -21,8 +21,8 @@ from gridsched.api.decode import InferenceRequest
 from gridsched.api.fetch import Allowance, Fetcher, Image, Resolver, look_up
 from gridsched.api.hosts import PORTS, Refused
 from gridsched.api.members import BadBody, elements, inner_members, items
-from gridsched.api.problems import invalid
 from gridsched.api.settings import FrontSettings
+from gridsched.control.problems import invalid
 from gridsched.core.job import JobKind
 
 MOST_IMAGES = 16

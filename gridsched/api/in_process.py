@@ -5,9 +5,9 @@ Must never be given to a handler twice: a request that is asked again is a new e
 
 from collections.abc import Mapping, Sequence
 
-from gridsched.api.authority import Caller
-from gridsched.api.problems import Header, Problem
 from gridsched.api.reply import Kept
+from gridsched.control.authority import Caller
+from gridsched.control.problems import Header, Problem
 
 
 class InProcessExchange:

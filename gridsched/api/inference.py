@@ -14,7 +14,6 @@ import trio
 from gridsched.api import embeddings
 from gridsched.api.abilities import check, meant
 from gridsched.api.allowed import allowed
-from gridsched.api.authority import Caller
 from gridsched.api.body import beside
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
@@ -23,13 +22,14 @@ from gridsched.api.judged import Judged
 from gridsched.api.keep import MAX_TTL_SECONDS
 from gridsched.api.media import media_of
 from gridsched.api.members import BadBody
-from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
 from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.several import HTTP_OK, ONE, parted, parts_of
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
+from gridsched.control.authority import Caller
+from gridsched.control.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.core.ids import JobId
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from gridsched.api.problems import Header, Problem
 from gridsched.api.reply import Reply
+from gridsched.control.problems import Header, Problem
 
 INTERNAL_ERROR = 500
 LONGEST_ERROR_BYTES = 256 * 1024  # it says back what it could not parse

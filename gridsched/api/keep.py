@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gridsched.api.problems import invalid
+from gridsched.control.problems import invalid
 
 MAX_TTL_SECONDS = 366 * 24 * 3600.0
 """As in the configuration: more than a year is a slip of the keyboard. For ever is as long as that, too."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from gridsched.api.models import best_instance, nearest
+from gridsched.control.models import best_instance, nearest
 from gridsched.core.instance import InstanceState
 from gridsched.core.snapshot import Snapshot
 from gridsched.ports import Capability, CatalogModel, Names

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from gridsched.api.problems import LONGEST_SAID_NAME, Header, Problem
+from gridsched.control.problems import LONGEST_SAID_NAME, Header, Problem
 
 METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """What a preflight is told: which of them a route takes, the request itself is told in a form that a page can read."""

@@ -10,7 +10,7 @@ from typing import Protocol
 import trio
 
 from gridsched.api.exchange import Exchange, send_problem
-from gridsched.api.problems import Header, Problem, RequestError
+from gridsched.control.problems import Header, Problem, RequestError
 
 LONGEST_KEPT_BYTES = 256 * 1024 * 1024
 """2,048 vectors of 8,192 numbers take less."""

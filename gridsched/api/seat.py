@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
-from gridsched.api.authority import Authority
 from gridsched.api.exchange import Exchange
 from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.observe import Observer
-from gridsched.api.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import JSON, Sink, Way, run_step
+from gridsched.control.authority import Authority
+from gridsched.control.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.core.commands import Grant, Rejection, RejectionCode
 from gridsched.core.ids import ModelName
 from gridsched.core.job import JobClass, JobKind, Outcome, OutcomeKind

@@ -15,9 +15,9 @@ import msgspec
 
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.members import BadBody, inner_members, items, members
-from gridsched.api.problems import Header, Problem, invalid
 from gridsched.api.reply import Kept, Reply
 from gridsched.api.splice import splice
+from gridsched.control.problems import Header, Problem, invalid
 from gridsched.core.job import JobKind
 
 MOST_PARTS = 2048

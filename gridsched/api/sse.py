@@ -12,7 +12,7 @@ import trio
 
 from gridsched.api.dialects import Dialect, event
 from gridsched.api.exchange import Exchange, send_problem
-from gridsched.api.problems import Header, Problem
+from gridsched.control.problems import Header, Problem
 
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 LONGEST_END_BYTES = 4

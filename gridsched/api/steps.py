@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gridsched.api.problems import Header
+from gridsched.control.problems import Header
 from gridsched.core.commands import Grant
 from gridsched.core.job import Outcome, OutcomeKind
 from gridsched.engine.relay import relay

@@ -18,7 +18,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from gridsched.api.body import Incoming
-from gridsched.api.problems import Problem, RequestError, invalid
+from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.store.batches import StoreError
 from gridsched.store.folder import FULL, Folder
 from gridsched.threads import in_thread

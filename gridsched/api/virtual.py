@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gridsched.api.decode import InferenceRequest
-from gridsched.api.problems import invalid
+from gridsched.control.problems import invalid
 from gridsched.core.job import JobKind
 from gridsched.ports import VirtualEntry
 

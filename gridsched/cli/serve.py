@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from gridsched import __version__, app
-from gridsched.api.admin import RESTART
 from gridsched.cli import table
 from gridsched.cli.options import (
     a_path,
@@ -20,6 +19,7 @@ from gridsched.cli.options import (
     settings_of,
 )
 from gridsched.cli.streams import tell
+from gridsched.control.ending import RESTART
 from gridsched.library.names import printable
 from gridsched.runtime.tape import Recorder
 from gridsched.service.notify import Manager

@@ -13,8 +13,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gridsched.api.authority import Authority, Caller
 from gridsched.api.settings import FrontSettings
+from gridsched.control.authority import Authority, Caller
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
 from gridsched.ports import VirtualEntry

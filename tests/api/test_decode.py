@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gridsched.api.decode import InferenceRequest, decode
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
+from gridsched.control.problems import RequestError
 from gridsched.core.job import JobClass, JobKind
 
 HELLO: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

@@ -10,8 +10,8 @@ from trio.testing import MockClock
 from gridsched.api import reply
 from gridsched.api.decode import decode
 from gridsched.api.embeddings import MAX_INPUTS, Plan, assemble, plan, read_vectors, refused, split_inputs
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
+from gridsched.control.problems import RequestError
 from gridsched.ports import UpstreamFailureKind
 from tests.support.fakes import Script
 from tests.support.front import serving

@@ -9,8 +9,8 @@ from werkzeug.sansio.multipart import Data, Field, File, MultipartDecoder, NeedD
 
 from gridsched.api.decode import InferenceRequest, decode
 from gridsched.api.forms import LONGEST_FIELD_BYTES, MOST_PARTS, BadForm, read_form
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
+from gridsched.control.problems import RequestError
 from gridsched.core.job import JobClass, Quality
 from tests.support.fakes import EVENTS, Script
 from tests.support.front import serving

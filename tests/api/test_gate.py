@@ -8,11 +8,11 @@ import pytest
 from hypercorn.typing import HTTPScope
 from trio.testing import MockClock
 
-from gridsched.api.authority import ANYBODY, NOBODY, Authority, Caller
 from gridsched.api.exchange import joined
 from gridsched.api.gate import Gate
-from gridsched.api.problems import Problem
 from gridsched.api.settings import FrontSettings
+from gridsched.control.authority import ANYBODY, NOBODY, Authority, Caller
+from gridsched.control.problems import Problem
 from gridsched.credentials import ApiKey, Scope
 from tests.support.front import ADMIN_WORD, serving
 

@@ -16,10 +16,10 @@ from gridsched.api.decode import InferenceRequest, decode
 from gridsched.api.fetch import Image
 from gridsched.api.images import MOST_IMAGES, Images, changed, links_of, rebuilt
 from gridsched.api.members import BadBody
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
 from gridsched.api.settings import FrontSettings
 from gridsched.api.splice import splice
+from gridsched.control.problems import RequestError
 from gridsched.ports import VirtualEntry
 from sim import build
 from tests.support.front import House, serving

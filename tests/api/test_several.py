@@ -8,9 +8,9 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.decode import decode
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
 from gridsched.api.several import MOST_ANSWERS, MOST_PARTS, ONE, parts_of
+from gridsched.control.problems import RequestError
 from gridsched.ports import UpstreamFailureKind
 from tests.support.fakes import EVENTS, Script
 from tests.support.front import Answer, serving

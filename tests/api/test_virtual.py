@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.decode import decode
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import Route
 from gridsched.api.splice import splice
 from gridsched.api.virtual import shaped
 from gridsched.cli import models
+from gridsched.control.problems import RequestError
 from gridsched.core.job import JobClass, JobKind
 from gridsched.ports import VirtualEntry
 from sim import build

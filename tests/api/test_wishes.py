@@ -8,8 +8,8 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.keep import MAX_TTL_SECONDS, ttl
-from gridsched.api.problems import RequestError
 from gridsched.api.routes import ROUTES
+from gridsched.control.problems import RequestError
 from gridsched.core.policy import Policy
 from sim import build
 from sim.gpu import GIB

@@ -241,14 +241,14 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         "api/test_bad_input.py::test_S7_a_body_that_is_expensive_to_read_holds_nobody_up",
     ),
     "H12": (
-        "api/test_models.py::test_H12_the_list_is_openais_and_never_changes_its_order",
-        "api/test_models.py::test_H12_a_model_is_found_by_a_name_with_slashes_raw_or_encoded",
+        "control/test_models.py::test_H12_the_list_is_openais_and_never_changes_its_order",
+        "control/test_models.py::test_H12_a_model_is_found_by_a_name_with_slashes_raw_or_encoded",
         "e2e/test_protocols.py::test_H12_the_openai_sdk_lists_and_finds_models",
     ),
     "H13": ("faults/test_scheduling.py::test_H13_names_are_taken_whole_and_only_a_class_is_cut_off",),
     "H15": (
         f"{_HTTP}::test_H15_a_request_for_a_model_that_loads_is_held_and_no_try_is_used_up",
-        "api/test_problems.py::test_H15_a_client_is_told_when_to_try_again_and_when_not",
+        "control/test_problems.py::test_H15_a_client_is_told_when_to_try_again_and_when_not",
     ),
     "H16": (f"{_HTTP}::test_H16_a_prompt_that_is_too_long_is_the_engines_own_answer",),
     "H18": (f"{_HTTP}::test_H18_telling_what_there_is_starts_nothing_and_shows_one_that_is_loaded",),

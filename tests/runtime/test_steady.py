@@ -16,9 +16,9 @@ import pytest
 import trio
 
 from gridsched import app
-from gridsched.api.authority import Authority
 from gridsched.api.listen import listen
 from gridsched.cli.options import simulated_machine
+from gridsched.control.authority import Authority
 from gridsched.core.events import DeviceRead
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import Tier

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridsched import app
-from gridsched.api.admin import RESTART
+from gridsched.control.ending import RESTART
 from gridsched.runtime.heartbeat import BEAT_SECONDS
 from gridsched.service import units
 from gridsched.service.systemd import START_SECONDS

@@ -14,10 +14,10 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.app import Front
-from gridsched.api.authority import Authority
 from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
+from gridsched.control.authority import Authority
 from gridsched.core.policy import Policy
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure

@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping
 
-from gridsched.api.jobs import waiting
-from gridsched.api.seat import House
+from gridsched.control.jobs import waiting
 from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, InstanceView
 from gridsched.ports import MemoryPressure
 from gridsched.runtime.decisions import rfc3339
+from gridsched.runtime.runtime import Runtime
 
 
-def status(house: House) -> dict[str, object]:
+def status(runtime: Runtime) -> dict[str, object]:
     """What there is at this moment: devices, processes, queues, who waits and why, models in back-off."""
-    now = house.runtime.snapshot()
+    now = runtime.snapshot()
     return {
         "draining": now.draining,
-        "devices": [_device(view) | availability(house, view) for view in now.devices],
-        "host": {"memory_pressure": _pressure(house.runtime.parts.pressure())},
+        "devices": [_device(view) | availability(runtime, view) for view in now.devices],
+        "host": {"memory_pressure": _pressure(runtime.parts.pressure())},
         "instances": [_instance(view, now.at) for view in now.instances],
         "queues": {
             job_class.label: {
@@ -25,7 +25,7 @@ def status(house: House) -> dict[str, object]:
             }
             for job_class in JobClass
         },
-        "waiting": [waiting(view) for view in house.runtime.jobs().waiting],
+        "waiting": [waiting(view) for view in runtime.jobs().waiting],
         "failed": {
             name: {"retry_after_s": round(max(0.0, retry_at - now.at), 3), "reason": why}
             for name, (retry_at, why) in now.failed.items()
@@ -37,12 +37,12 @@ def _pressure(told: MemoryPressure | None) -> Mapping[str, float] | None:
     return None if told is None else {"some": told.some, "full": told.full}
 
 
-def availability(house: House, view: DeviceView) -> dict[str, object]:
+def availability(runtime: Runtime, view: DeviceView) -> dict[str, object]:
     """Whether a device answers; since when it does not, by the wall clock, and the driver's word for it (D6)."""
     lost_since = view.lost_since_seconds
     return {
         "available": lost_since is None,
-        "unavailable_since": None if lost_since is None else rfc3339(house.runtime.wall_seconds_at(lost_since)),
+        "unavailable_since": None if lost_since is None else rfc3339(runtime.wall_seconds_at(lost_since)),
         "why": view.lost_why or None,
     }
 

@@ -4,13 +4,12 @@ Owns the table of codes. Everything that goes wrong with a request ends here as 
 what the scheduler refuses, what the engine did. Must never decide whether something is wrong.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from gridsched.api.elsewhere import instead
-from gridsched.api.remedies import may_help_again, what_to_do, whole_seconds
+from gridsched.control.remedies import may_help_again, what_to_do, whole_seconds
 from gridsched.core.commands import Rejection
 from gridsched.core.job import Outcome, OutcomeKind
 
@@ -139,33 +138,6 @@ def invalid(
     if len(message) > LONGEST_SENTENCE:
         message = message[:LONGEST_SENTENCE] + "…"
     return RequestError(Problem(code, message, param, detail=detail or {}))
-
-
-def not_found(path: str) -> Problem:
-    """H5: there is no such route. One of another server's own protocol is told what to use."""
-    other = instead(path)
-    if other is None:
-        return Problem("not_found", f"there is nothing at {path}{_hint(path)}")
-    whose, use = other
-    return Problem("not_found", f"{path} is of {whose}, which is not spoken here: use {use}.", detail={"use": use})
-
-
-def _hint(path: str) -> str:
-    """What a client that is almost right has to change: the usual slips with a base URL."""
-    if path.startswith("/v1/v1/"):
-        return ": this client's base URL goes without /v1, which it adds itself"
-    if path.rstrip("/") in {"", "/v1"}:
-        return (
-            ": clients ask /v1/chat/completions and its like, /v1/models lists models, /health says how the server is"
-        )
-    plain_path = "/" + "/".join(filter(None, path.split("/")))
-    return f", which has a slash more than {plain_path}" if path != plain_path else ""
-
-
-def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:
-    """The route is there, for other methods."""
-    names = ", ".join(allowed)
-    return Problem("method_not_allowed", f"{path} takes {names}, not {method}", headers=((b"allow", names.encode()),))
 
 
 def unknown_model(name: str, closest: tuple[str, ...], also: str = "") -> Problem:

@@ -5,22 +5,22 @@ Owns the shape of the answers. Must never find a reason itself: every word of it
 
 from collections.abc import Mapping, Sequence
 
-from gridsched.api.seat import House
 from gridsched.core import words
 from gridsched.core.ids import JobId
 from gridsched.core.snapshot import Explanation, PlanView, RunningView, VictimView, WaitingView
 from gridsched.runtime.decisions import line_of
+from gridsched.runtime.runtime import Runtime
 
 
-def jobs(house: House) -> dict[str, object]:
+def jobs(runtime: Runtime) -> dict[str, object]:
     """All living jobs."""
-    now = house.runtime.jobs()
+    now = runtime.jobs()
     return {"waiting": [waiting(view) for view in now.waiting], "running": [_running(view) for view in now.running]}
 
 
-def one_job(house: House, job_id: JobId) -> dict[str, object] | None:
+def one_job(runtime: Runtime, job_id: JobId) -> dict[str, object] | None:
     """One job, also one that is over as long as its story is remembered; None for one that nobody knows."""
-    told = house.runtime.explain(job_id)
+    told = runtime.explain(job_id)
     if told is None:
         return None
     return {
@@ -30,7 +30,7 @@ def one_job(house: House, job_id: JobId) -> dict[str, object] | None:
         "waiting": waiting(told.waiting) if told.waiting else None,
         "running": _running(told.running) if told.running else None,
         "plan": _plan(told.plan) if told.plan else None,
-        "story": [line_of(log, house.runtime.wall_seconds_at(at)) for at, log in told.story],
+        "story": [line_of(log, runtime.wall_seconds_at(at)) for at, log in told.story],
     }
 
 

@@ -6,17 +6,16 @@ from types import MappingProxyType
 
 import pytest
 
-from gridsched.api.problems import (
+from gridsched.api.elsewhere import method_not_allowed, not_found
+from gridsched.control.problems import (
     STATUS,
     Problem,
     invalid,
-    method_not_allowed,
-    not_found,
     of_outcome,
     of_rejection,
     unknown_model,
 )
-from gridsched.api.remedies import what_to_do
+from gridsched.control.remedies import what_to_do
 from gridsched.core.commands import Rejection, RejectionCode
 from gridsched.core.events import FailureCause
 from gridsched.core.job import Outcome, OutcomeKind

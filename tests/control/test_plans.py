@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gridsched.api.plans import Planner
 from gridsched.cli import main as program
 from gridsched.cli import plan
+from gridsched.control.plans import Planner
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.snapshot import LoadView

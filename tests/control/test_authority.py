@@ -7,9 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from gridsched import app
-from gridsched.api.admin import RESTART
-from gridsched.api.authority import Authority, Scope
-from gridsched.api.problems import Problem
+from gridsched.control.authority import Authority, Scope
+from gridsched.control.ending import RESTART
+from gridsched.control.problems import Problem
 from tests.support.front import ADMIN_WORD, serving
 
 ROUTES = ("/api/drain", "/api/restart")

@@ -6,8 +6,8 @@ launches are the catalog's, what would come of them is the scheduler's.
 
 from collections.abc import Callable, Mapping
 
-from gridsched.api.jobs import victims
-from gridsched.api.problems import Problem, RequestError, invalid, unknown_model
+from gridsched.control.jobs import victims
+from gridsched.control.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.core.commands import Rejection
 from gridsched.core.ids import ModelName
 from gridsched.core.model import COMPONENTS, DeviceFootprint, LaunchOption

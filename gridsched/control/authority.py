@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from gridsched.api.problems import Header, Problem, RequestError
+from gridsched.control.problems import Header, Problem, RequestError
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
 

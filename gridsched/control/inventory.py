@@ -5,24 +5,24 @@ Owns these words. Reads the catalog, a snapshot and the kept measurements; start
 
 from collections.abc import Mapping
 
-from gridsched.api.models import added, best_instance, state_of
-from gridsched.api.seat import House
+from gridsched.control.models import added, best_instance, state_of
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption
 from gridsched.core.snapshot import InstanceView, Snapshot
 from gridsched.library.measured import loads
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Measurement
+from gridsched.runtime.runtime import Runtime
 from gridsched.vram.calibrate import ArchitectureError, by_architecture
 
 _NOTHING: Mapping[str, object] = {"state": "unavailable", "architecture": "", "devices": [], "error": None}
 """What there is to tell of a family without a single model."""
 
 
-def inventory(house: House) -> Mapping[str, object]:
+def inventory(runtime: Runtime) -> Mapping[str, object]:
     """All models, and the errors of their estimates by architecture."""
-    kept = house.runtime.parts.store.measurements()
-    now = house.runtime.snapshot()
-    catalog = house.runtime.parts.catalog
+    kept = runtime.parts.store.measurements()
+    now = runtime.snapshot()
+    catalog = runtime.parts.catalog
     return {
         "models": [_model(model, kept, now) for model in catalog.models()]
         + [_virtual(virtual, kept, now) for virtual in catalog.virtuals()],
@@ -30,10 +30,10 @@ def inventory(house: House) -> Mapping[str, object]:
     }
 
 
-def one_model(house: House, name: str) -> Mapping[str, object] | None:
+def one_model(runtime: Runtime, name: str) -> Mapping[str, object] | None:
     """The model that any of its names means, of a family the best; None where there is none."""
-    parts = house.runtime.parts
-    kept, now = parts.store.measurements(), house.runtime.snapshot()
+    parts = runtime.parts
+    kept, now = parts.store.measurements(), runtime.snapshot()
     if virtual := parts.catalog.virtual(name):
         return _virtual(virtual, kept, now)
     found = parts.catalog.resolve(name)

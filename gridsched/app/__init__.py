@@ -1,0 +1,60 @@
+"""Composition: from settings to a running server. No rule of the product lives here.
+
+Everything that can be wrong is found before the first process is started, and ends with `StartError`: a sentence, what
+to do, and an exit code.
+"""
+
+from gridsched.app.checking import engine_faults, launch_faults, our_flags
+from gridsched.app.finding import ENGINES, find_machine, no_model, pinned_engine, plan_here, told_in
+from gridsched.app.serving import (
+    Broken,
+    access_in,
+    figures_of,
+    limits_of,
+    longest_end_seconds,
+    open_tape,
+    serve,
+)
+from gridsched.app.start import (
+    CONFIGURATION,
+    DATA_DIR_IN_USE,
+    PORT_TAKEN,
+    Machine,
+    Say,
+    StartError,
+    SystemClock,
+    describe,
+    open_port,
+    read_settings,
+    take_data_dir,
+)
+
+__all__ = [
+    "CONFIGURATION",
+    "DATA_DIR_IN_USE",
+    "ENGINES",
+    "PORT_TAKEN",
+    "Broken",
+    "Machine",
+    "Say",
+    "StartError",
+    "SystemClock",
+    "access_in",
+    "describe",
+    "engine_faults",
+    "figures_of",
+    "find_machine",
+    "launch_faults",
+    "limits_of",
+    "longest_end_seconds",
+    "no_model",
+    "open_port",
+    "open_tape",
+    "our_flags",
+    "pinned_engine",
+    "plan_here",
+    "read_settings",
+    "serve",
+    "take_data_dir",
+    "told_in",
+]

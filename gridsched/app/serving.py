@@ -1,0 +1,198 @@
+"""Runs what was found as a server until it is told to end. Composition only: no rule of the product lives here.
+
+Owns what settings become of the parts' own figures, the signals, and who may use the server.
+"""
+
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from gridsched.api.app import LAST_WORDS_SECONDS, Front
+from gridsched.api.listen import room_for_connections
+from gridsched.api.settings import BatchFigures, FrontSettings
+from gridsched.app.start import Machine, Say, StartError
+from gridsched.control.authority import Authority
+from gridsched.core.errors import CoreError
+from gridsched.engine.child import KILLED_SECONDS
+from gridsched.metrics.registry import Metrics
+from gridsched.runtime.heartbeat import Beat
+from gridsched.runtime.runtime import Limits, Runtime
+from gridsched.runtime.steady import SteadyClock
+from gridsched.runtime.tape import Recorder
+from gridsched.service.notify import Manager
+from gridsched.service.words import summary
+from gridsched.settings.admin_token import make_admin_token
+from gridsched.settings.api_keys import KeyFile
+from gridsched.settings.schema import Settings
+from gridsched.store.batches import BatchStore
+
+REAP_SECONDS = 5.0
+"""After a process's own grace it is killed; this is the time for that to show."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes keeps the interpreter from one that waits for it. While a search for what would fit
+went on, the scheduler's task woke 5 to 20 ms late with Python's own 5 ms, and 1 to 3 with this; it took as long."""
+
+
+class Broken(Exception):
+    """The scheduler has met a bug of its own and must not go on: what does not hold, and the story of what it
+    concerns, a line each."""
+
+
+def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:
+    """Begin to record a run. Raises StartError."""
+    try:
+        return Recorder(path, settings.policy(), say)
+    except OSError as error:
+        raise StartError(f"--record {path}: {error.strerror}") from None
+
+
+Access = tuple[Authority, KeyFile | None]
+"""Who may what, and the file whose changes it is to be told of."""
+
+
+def access_in(data_dir: Path | None, say: Say) -> Access:
+    """Who may use the server, and change it: whoever has a key, or can read the admin token, which is made where there
+    is none."""
+    if data_dir is None:
+        return Authority(), None
+    token, keys = "", KeyFile(data_dir, say)
+    try:
+        token = make_admin_token(data_dir)
+    except OSError as error:
+        say(f"no admin token can be kept in {data_dir}: {error.strerror}; drain and restart are refused")
+    return Authority(token, keys.keys), keys
+
+
+def serve(
+    found: Machine,
+    settings: Settings,
+    listener: socket.socket,
+    access: Access,
+    ready: Callable[[], None],
+    manager: Manager,
+    recorder: Recorder | None = None,
+    batches: BatchStore | None = None,
+) -> int:
+    """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
+    somebody asks it to end with another exit code, which is returned. `ready` is called when it takes requests. Raises
+    Broken when the scheduler finds that it has a bug; every process has been ended by then."""
+    parts = found.parts
+    metrics = Metrics(parts.engine.info())
+
+    def beat(each: Beat) -> None:
+        found.beat(each)
+        manager.beat()
+        if manager.listens:
+            manager.status(summary(runtime.snapshot()))
+
+    runtime = Runtime(
+        parts,
+        settings.policy(),
+        limits=limits_of(settings),
+        sink=metrics.saw,
+        timed=metrics.decided,
+        recorder=recorder,
+        beat=beat,
+    )
+    metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
+    metrics.watch_logs(parts.engine.lost_log_lines)
+    front = Front(listener, figures_of(settings), metrics, access[0], store=batches)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        ending = partial(manager.stopping, longest_end_seconds(settings))
+        return trio.run(_serve, runtime, front, access, ready, ending, clock=SteadyClock())
+    except* CoreError as bugs:
+        raise Broken("\n".join(_told(bugs))) from None
+
+
+def _told(bugs: BaseExceptionGroup[CoreError]) -> Iterator[str]:
+    """The bugs of the scheduler in a group, with their stories, whatever groups are inside it."""
+    for bug in bugs.exceptions:
+        if isinstance(bug, BaseExceptionGroup):
+            yield from _told(bug)
+        else:
+            yield str(bug)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How long the server's end may take."""
+    return Limits(stop_seconds=settings.engine.stop_grace_seconds + REAP_SECONDS)
+
+
+def figures_of(settings: Settings) -> FrontSettings:
+    """The figures of the front."""
+    return FrontSettings(
+        host=settings.server.host,
+        names=frozenset({socket.gethostname().lower()}),
+        cors_origins=frozenset(settings.server.cors_origins),
+        trusted_proxies=settings.server.trusted_proxies,
+        max_body_bytes=settings.server.max_body_bytes,
+        embedding_chunk=settings.scheduler.embedding_chunk,
+        stall_seconds=settings.scheduler.stall_limit_seconds,
+        comments=settings.server.stream_comments,
+        comment_seconds=settings.server.comment_interval_seconds,
+        write_stall_seconds=settings.server.write_stall_seconds,
+        most_connections=room_for_connections(),
+        fetches_images=settings.server.image_urls,
+        image_max_bytes=settings.server.image_max_bytes,
+        image_seconds=settings.server.image_timeout_seconds,
+        image_hosts=frozenset(settings.server.image_hosts),
+        batches=BatchFigures(
+            settings.batches.in_flight,
+            settings.batches.window,
+            settings.batches.max_file_bytes,
+            settings.batches.keep_seconds,
+        ),
+    )
+
+
+def longest_end_seconds(settings: Settings) -> float:
+    """From the word to end until the process has: running answers, their last words, the engines, one that no kill
+    ends."""
+    limits = limits_of(settings)
+    answers = limits.drain_seconds + FrontSettings().graceful_seconds + LAST_WORDS_SECONDS
+    return answers + limits.stop_seconds + KILLED_SECONDS
+
+
+async def _serve(
+    runtime: Runtime, front: Front, access: Access, ready: Callable[[], None], ending: Callable[[], None]
+) -> int:
+    """`ready` is called when the first reading of the devices is in, `ending` when the end begins."""
+    exit_code = 0
+    authority, keys = access
+
+    async def opened(runtime: Runtime, stop: trio.Event) -> None:
+        ready()
+        await front(runtime, stop)
+
+    async def tell_the_end() -> None:
+        await runtime.told_to_end()
+        ending()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_signals, runtime, nursery.cancel_scope)
+        nursery.start_soon(tell_the_end)
+        if keys is not None:
+            nursery.start_soon(keys.follow, authority.keep)
+        exit_code = await runtime.serve(opened)
+        nursery.cancel_scope.cancel()
+    return exit_code
+
+
+async def _signals(runtime: Runtime, scope: trio.CancelScope) -> None:
+    """The first signal drains, the second ends at once. A terminal that is closed is no reason to cut answers off, and
+    none to end at all for who was started with `nohup`."""
+    wanted = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        wanted.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as signals:
+        await anext(signals)
+        runtime.end()
+        await anext(signals)
+        scope.cancel()

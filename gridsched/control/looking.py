@@ -1,0 +1,152 @@
+"""Verbs that only look: the server's status, its models, its jobs, what a load would do.
+
+Owns their words and types; the answers are made in `status`, `inventory`, `jobs` and `plans`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from gridsched.control.inventory import inventory, one_model
+from gridsched.control.jobs import jobs, one_job
+from gridsched.control.plans import Planner
+from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError, unknown_model
+from gridsched.control.services import Services
+from gridsched.control.status import status
+from gridsched.control.verb import Arguments, Call, Nothing, Rest, Verb
+from gridsched.core.ids import JobId
+from gridsched.credentials import Scope
+
+Told = Mapping[str, object]
+
+
+class OneModel(Arguments, frozen=True, kw_only=True):
+    """One model."""
+
+    model: Annotated[str, Meta(description="Any name of it.", min_length=1)]
+
+
+class OneJob(Arguments, frozen=True, kw_only=True):
+    """One job."""
+
+    job: Annotated[str, Meta(description="The job's number.", min_length=1)]
+
+
+class PlanArguments(OneModel, frozen=True, kw_only=True):
+    """What a load would do."""
+
+    ctx: Annotated[str | None, Meta(description="Tokens of context for all slots together.")] = None
+
+
+async def _status(services: Services, _: Nothing, __: Call) -> Told:
+    return status(services.runtime)
+
+
+async def _models(services: Services, _: Nothing, __: Call) -> Told:
+    return inventory(services.runtime)
+
+
+async def _model(services: Services, asked: OneModel, _: Call) -> Told:
+    told = one_model(services.runtime, asked.model)
+    if told is None:
+        raise RequestError(unknown_model(asked.model, services.runtime.parts.catalog.closest(asked.model)))
+    return told
+
+
+async def _plan(services: Services, asked: PlanArguments, _: Call) -> Told:
+    runtime = services.runtime
+    planner = Planner(runtime.parts.catalog, runtime.adviser, runtime.outlook, runtime.parts.host)
+    return await planner.plan(asked.model, asked.ctx)
+
+
+async def _jobs(services: Services, _: Nothing, __: Call) -> Told:
+    return jobs(services.runtime)
+
+
+async def _job(services: Services, asked: OneJob, _: Call) -> Told:
+    told = one_job(services.runtime, job_id(asked.job))
+    if told is None:
+        raise RequestError(Problem("not_found", f"there is no job {asked.job}, or it is over and forgotten"))
+    return told
+
+
+def job_id(text: str) -> JobId:
+    """The number of a job. Raises RequestError."""
+    if not text.isascii() or not text.isdigit():
+        raise RequestError(Problem("not_found", f"there is no job {text[:LONGEST_SAID_NAME]}: jobs have numbers"))
+    return JobId(int(text[:20]))
+
+
+VERBS = (
+    Verb(
+        name="server_status",
+        summary="How the server stands",
+        description="Devices and who holds their memory, processes, queues, and who waits for what.",
+        scope=Scope.READ,
+        takes=Nothing,
+        gives=Told,
+        act=_status,
+        rest=Rest("GET", "/api/status"),
+        tool=True,
+        reads=True,
+    ),
+    Verb(
+        name="list_models",
+        summary="The models there are",
+        description="Every model with its state, and what it takes by device: estimated, and measured where it was.",
+        scope=Scope.READ,
+        takes=Nothing,
+        gives=Told,
+        act=_models,
+        rest=Rest("GET", "/api/models"),
+        tool=True,
+        reads=True,
+    ),
+    Verb(
+        name="get_model",
+        summary="One model",
+        description="One model by any of its names.",
+        scope=Scope.READ,
+        takes=OneModel,
+        gives=Told,
+        act=_model,
+        rest=Rest("GET", "/api/models/{model}"),
+        reads=True,
+    ),
+    Verb(
+        name="plan_load",
+        summary="What a load would do now",
+        description="The launch there would be, who would go for it, or the refusal with its arithmetic.",
+        scope=Scope.READ,
+        takes=PlanArguments,
+        gives=Told,
+        act=_plan,
+        rest=Rest("GET", "/api/models/{model}/plan"),
+        reads=True,
+    ),
+    Verb(
+        name="list_jobs",
+        summary="Who waits, and who runs",
+        description="The jobs that wait, each with the rule that holds it, and those that run.",
+        scope=Scope.READ,
+        takes=Nothing,
+        gives=Told,
+        act=_jobs,
+        rest=Rest("GET", "/api/jobs"),
+        tool=True,
+        reads=True,
+    ),
+    Verb(
+        name="explain",
+        summary="All about one job",
+        description="What one job waits for, by rule, what is planned for it, and what was decided about it.",
+        scope=Scope.READ,
+        takes=OneJob,
+        gives=Told,
+        act=_job,
+        rest=Rest("GET", "/api/jobs/{job}"),
+        tool=True,
+        reads=True,
+    ),
+)

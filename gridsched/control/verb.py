@@ -1,0 +1,114 @@
+"""What a verb is: its words, its types, who may, and how it is reached. Owns this vocabulary, and no verb.
+
+Arguments and answers are `msgspec` structs: the checks, the OpenAPI document and the tools' schemas are made from them.
+A field's meaning is in its `Meta(description=…)`; sizes are bytes and end in `_bytes`, durations are seconds and end in
+`_s`, because that is what JSON carries.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from gridsched.control.authority import Caller
+from gridsched.control.services import Services
+from gridsched.credentials import Scope
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a verb takes. A field without a default must be given; unknown ones are refused."""
+
+
+class Nothing(Arguments, frozen=True, kw_only=True):
+    """No arguments."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verb gives."""
+
+
+A = TypeVar("A", bound=Arguments)
+
+Tell = Callable[[float, float | None, str], None]
+"""Says how far a long verb has come: how much is done, of how much (None: nobody knows), and one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who uses a verb: what he may, and for the audit log where from (`address`), through which door (`via`: rest, mcp,
+    signal, file) and by which request. Of the `headers` only the credential is looked at, to word a refusal."""
+
+    caller: Caller
+    address: str = ""
+    via: str = "rest"
+    request_id: str = ""
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a verb."""
+
+    asker: Asker
+    tell: Tell = lambda done, total, text: None  # noqa: ARG005 - nobody listens
+
+
+class Victim(Answer, frozen=True, kw_only=True):
+    """A model that would have to go, what that frees, and how many of its steps run now."""
+
+    model: str
+    bytes: int
+    running_steps: int
+
+
+class Consequences(Answer, frozen=True, kw_only=True):
+    """What a verb would do if it were carried out now. `harms`: somebody would notice: a model goes, work waits or
+    ends, something is lost. `essence` is what must still be so when it is carried out; two plans with the same one do
+    the same harm."""
+
+    text: str
+    harms: bool
+    evicted: tuple[Victim, ...] = ()
+    waiting_jobs: tuple[int, ...] = ()
+    seconds: float | None = None
+    details: Mapping[str, Any] = {}
+    essence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Where a verb is under `/api`. Fields of its arguments that are named in the `path` come from there, the others
+    from the query and from the JSON body. `status` is of its answer."""
+
+    method: Method
+    path: str
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb. `name` is the OpenAPI operation's, and the MCP tool's where it is one (`tool`).
+
+    `act` does it, and raises RequestError for what is refused. `long` ones run as operations: REST answers 202 with the
+    operation's id, MCP tells their progress. `plan` says what it would do: a tool with a plan that harms is carried out
+    only with the token of that plan. What `reads` changes nothing, and is not in the audit log.
+    """
+
+    name: str
+    summary: str
+    description: str
+    scope: Scope
+    takes: type[Arguments]
+    gives: Any  # a type that msgspec knows
+    act: Callable[[Services, Any, Call], Awaitable[object]]
+    rest: Rest | None = None
+    tool: bool = False
+    reads: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    long: bool = False
+    plan: Callable[[Services, Any, Call], Awaitable[Consequences]] | None = None

@@ -1,0 +1,15 @@
+"""Every verb there is, in the order in which they are shown. A table; pure.
+
+A verb that is not here is not reachable: the REST routes, the OpenAPI document, the MCP tools and the matrix of who may
+what are made from this list.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gridsched.control import ending, looking, residency
+from gridsched.control.verb import Verb
+
+VERBS: Final[tuple[Verb, ...]] = (*looking.VERBS, *residency.VERBS, *ending.VERBS)
+
+BY_NAME: Final[Mapping[str, Verb]] = {verb.name: verb for verb in VERBS}
