@@ -29,7 +29,7 @@ from gridsched.api.body import Incoming
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import joined
 from gridsched.api.fetch import Resolver, look_up
-from gridsched.api.gate import Gate, stamped
+from gridsched.api.gate import Gate, is_here, stamped
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
 from gridsched.api.routes import in_data_plane
@@ -128,22 +128,26 @@ class Dispatch:
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
         headers = joined(scope["headers"])
         answer = _adding(self._origins.headers(headers), send)
-        here = self._gate.is_from_here(scope["client"], headers)
-        if (problem := self._origins.refuse(headers, by_any_name=self._by_any_name(here=here))) is not None:
+        address = self._gate.whence(scope["client"], headers)
+        by_any_name = self._by_any_name(here=is_here(address))
+        if (problem := self._origins.refuse(headers, by_any_name=by_any_name)) is not None:
             await self._say(scope, receive, answer, problem)
         elif (preflight := self._origins.preflight(scope["method"], headers)) is not None:
             await send({"type": "http.response.start", "status": 204, "headers": preflight})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif isinstance(admitted := self._gate.admit(scope, headers, here=here), Problem):
+        elif isinstance(admitted := self._gate.admit(scope, headers, address, trio.current_time()), Problem):
             await self._say(scope, receive, answer, admitted)
         elif in_data_plane(scope["path"]):
             await self._data_plane(scope, receive, answer, admitted)
         else:
-            await self._to_the_rest(stamped(scope, admitted), receive, answer)
+            await self._to_the_rest(stamped(scope, admitted, address), receive, answer)
 
     def _by_any_name(self, *, here: bool) -> bool:
         """Whether the server may be known by any name: to those who must show a key, which no page has. On loopback it
-        has none but its own, whoever asks."""
+        has none but its own, whoever asks; nor where nobody needs a key."""
+        return not self._authority.lets_all_in and self._is_asked_by_key(here=here)
+
+    def _is_asked_by_key(self, *, here: bool) -> bool:
         return not here or (self._authority.has_keys and not self._origins.is_on_loopback)
 
     async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

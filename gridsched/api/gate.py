@@ -23,7 +23,7 @@ Network = IPv4Network | IPv6Network
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
-_CALLER = "gridsched.caller"
+_CALLER, _ADDRESS = "gridsched.caller", "gridsched.address"
 
 
 class Gate:
@@ -34,14 +34,17 @@ class Gate:
         self._trusted = trusted
         self._has_warned = False
 
-    def is_from_here(self, client: tuple[str, int] | None, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request comes from this machine, by its connection and what proxies of ours have written."""
-        address = self._address(_address(client[0]) if client else None, headers)
-        return address is not None and address.is_loopback
+    def whence(self, client: tuple[str, int] | None, headers: Mapping[bytes, bytes]) -> Address | None:
+        """Where a request comes from, by its connection and what proxies of ours have written; None where nobody
+        knows."""
+        return self._address(_address(client[0]) if client else None, headers)
 
-    def admit(self, scope: HTTPScope, headers: Mapping[bytes, bytes], *, here: bool) -> Caller | Problem:
+    def admit(
+        self, scope: HTTPScope, headers: Mapping[bytes, bytes], address: Address | None, now: float
+    ) -> Caller | Problem:
         """Who asks, or why that gets nothing. In the data plane the caller may ask models."""
-        caller = self._authority.identify(headers, here=here)
+        here = is_here(address)
+        caller = self._authority.identify(headers, here=here, address=str(address or ""), now=now)
         if isinstance(caller, Problem):
             return NOBODY if _is_open(scope) else caller
         if not in_data_plane(scope["path"]):
@@ -85,9 +88,19 @@ class Gate:
             )
 
 
-def stamped(scope: HTTPScope, caller: Caller) -> HTTPScope:
-    """The scope with who asks, for an application behind the gate."""
-    return cast("HTTPScope", {**scope, _CALLER: caller})
+def is_here(address: Address | None) -> bool:
+    """Whether a request from there comes from this machine."""
+    return address is not None and address.is_loopback
+
+
+def stamped(scope: HTTPScope, caller: Caller, address: Address | None) -> HTTPScope:
+    """The scope with who asks and from where, for an application behind the gate."""
+    return cast("HTTPScope", {**scope, _CALLER: caller, _ADDRESS: str(address or "")})
+
+
+def address_of(scope: Mapping[str, Any]) -> str:
+    """Where a request comes from, of a scope that has come through the gate; "" where nobody knows."""
+    return str(scope[_ADDRESS])
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:

@@ -12,7 +12,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from gridsched.api.exchange import joined
-from gridsched.api.gate import caller_of
+from gridsched.api.gate import address_of, caller_of
 from gridsched.control.operations import Operation
 from gridsched.control.problems import invalid, plain
 from gridsched.control.services import Services
@@ -60,10 +60,9 @@ async def _body() -> Mapping[str, Any]:
 def asker() -> Asker:
     """Who has sent this request."""
     scope = cast("HTTPScope", request.scope)
-    client = scope["client"]
     return Asker(
         caller_of(request.scope),
-        address=client[0] if client else "",
+        address=address_of(request.scope),
         via="rest",
         request_id=request.headers.get("X-Request-Id", ""),
         headers=joined(scope["headers"]),

@@ -13,6 +13,7 @@ from gridsched.app.serving import (
     limits_of,
     longest_end_seconds,
     open_tape,
+    refuse_exposure,
     serve,
 )
 from gridsched.app.start import (
@@ -54,6 +55,7 @@ __all__ = [
     "pinned_engine",
     "plan_here",
     "read_settings",
+    "refuse_exposure",
     "serve",
     "take_data_dir",
     "told_in",

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 import trio
@@ -56,17 +57,28 @@ Access = tuple[Authority, KeyFile | None]
 """Who may what, and the file whose changes it is to be told of."""
 
 
-def access_in(data_dir: Path | None, say: Say) -> Access:
+def access_in(data_dir: Path | None, say: Say, *, insecure: bool = False) -> Access:
     """Who may use the server, and change it: whoever has a key, or can read the admin token, which is made where there
-    is none."""
+    is none. `insecure`: callers of other machines may use it without a key, as long as there is none."""
     if data_dir is None:
-        return Authority(), None
+        return Authority(insecure=insecure), None
     token, keys = "", KeyFile(data_dir, say)
     try:
         token = make_admin_token(data_dir)
     except OSError as error:
         say(f"no admin token can be kept in {data_dir}: {error.strerror}; drain and restart are refused")
-    return Authority(token, keys.keys), keys
+    return Authority(token, keys.keys, insecure=insecure), keys
+
+
+def refuse_exposure(access: Access, host: str, *, insecure: bool) -> None:
+    """H6: a server that other machines can reach has keys, or was told to go without. Raises StartError."""
+    if insecure or access[0].has_keys or ip_address(host.partition("%")[0]).is_loopback:
+        return
+    raise StartError(
+        f"server.host {host} can be reached from other machines, and there are no API keys: nobody there could use the"
+        " server. Make a key (gridsched keys add NAME), listen on 127.0.0.1, or say --insecure: then everybody who can"
+        " reach it may ask its models, see what runs, and load and unload"
+    )
 
 
 def serve(

@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_machine_arguments(parser)
     add_address_arguments(parser)
     parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="without any API key, serve callers of other machines all the same (see --host)",
+    )
+    parser.add_argument(
         "--record", type=a_path, metavar="FILE", help="write what is decided for: gridsched replay FILE"
     )
 
@@ -70,8 +75,9 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
         host, port = listener.getsockname()[:2]
         where = f"[{host}]" if ":" in host else host
         found.say_port(port, host)
-        access = app.access_in(found.data_dir, say)
-        for row in table.who_may(access[1], host):
+        access = app.access_in(found.data_dir, say, insecure=args.insecure)
+        app.refuse_exposure(access, host, insecure=args.insecure)
+        for row in table.who_may(access[0], host):
             tell(row)
 
         def ready() -> None:

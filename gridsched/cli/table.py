@@ -6,10 +6,10 @@ from ipaddress import ip_address
 import trio
 
 from gridsched.app import Machine, describe
+from gridsched.control.authority import Authority
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
 from gridsched.ports import Catalog, CatalogModel, DeviceInfo, HostMemory, VirtualEntry
-from gridsched.settings.api_keys import KeyFile
 
 GIB = 2**30
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -129,11 +129,11 @@ def unservable(found: Machine) -> Iterator[str]:
         yield f"{len(bad)} model{'s' if len(bad) > 1 else ''} cannot be served: {', '.join(bad)}"
 
 
-def who_may(keys: KeyFile | None, host: str) -> Iterator[str]:
+def who_may(authority: Authority, host: str) -> Iterator[str]:
     """Whom a server on this address serves, where that is not just its own machine (H6)."""
-    if keys is None or keys.keys is None:
+    if not authority.knows_keys:
         return  # what is wrong has been said
-    if keys.keys:
-        yield f"keys       {len(keys.keys)}: every request needs one"
-    elif not ip_address(host.partition("%")[0]).is_loopback:
-        yield "note       no API keys, so only callers on this machine are served; gridsched keys add NAME makes one"
+    if authority.has_keys:
+        yield "keys       every request needs one"
+    elif authority.lets_all_in and not ip_address(host.partition("%")[0]).is_loopback:
+        yield "INSECURE   whoever can reach this address may use the server: there are no API keys"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from gridsched.control.attempts import Attempts
 from gridsched.control.problems import Header, Problem, RequestError
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
@@ -55,9 +56,12 @@ _ADMIN: Final = Caller(frozenset(Scope))
 class Authority:
     """Knows the credentials. Without an admin token nobody has that one's rights."""
 
-    def __init__(self, admin_token: str = "", keys: Sequence[ApiKey] | None = ()) -> None:
+    def __init__(self, admin_token: str = "", keys: Sequence[ApiKey] | None = (), *, insecure: bool = False) -> None:
+        """`insecure`: callers of other machines need no key either, as long as there are none."""
         self._admin = [(sha256(admin_token.encode()).digest(), _ADMIN)] if admin_token else []
         self._open: Counter[str] = Counter()
+        self._attempts = Attempts()
+        self._insecure = insecure
         self.keep(keys)
 
     def keep(self, keys: Sequence[ApiKey] | None) -> None:
@@ -71,18 +75,37 @@ class Authority:
         """Whether everybody must show one; so it is where they could not be read."""
         return not self._readable or len(self._known) > len(self._admin)
 
-    def identify(self, headers: Mapping[bytes, bytes], *, here: bool) -> Caller | Problem:
-        """Who asks, or a 401. `here`: whether the request comes from this machine."""
-        for secret in _secrets(headers):
-            known = self._caller_by(sha256(secret).digest())
+    @property
+    def lets_all_in(self) -> bool:
+        """Whether callers of other machines need no key."""
+        return self._insecure and not self.has_keys
+
+    def identify(
+        self, headers: Mapping[bytes, bytes], *, here: bool, address: str = "", now: float = 0.0
+    ) -> Caller | Problem:
+        """Who asks, or a 401; a 429 for an address that has shown too many wrong credentials by `now` (seconds of a
+        clock that does not go back). `here`: whether the request comes from this machine, whose callers are always
+        looked at: somebody's program with a wrong key must not lock out who is to mend it."""
+        digests = [sha256(secret).digest() for secret in _secrets(headers)]
+        wait_seconds = 0.0 if here or not digests else self._attempts.wait_seconds(address, digests, now)
+        if wait_seconds:
+            return _too_many(wait_seconds)
+        for digest in digests:
+            known = self._caller_by(digest)
             if known is not None:
+                self._attempts.succeeded(address, digest)
                 return known
+        if self.has_keys and digests:
+            self._attempts.failed(address, now)
+        return self._without_credential(headers, here=here)
+
+    def _without_credential(self, headers: Mapping[bytes, bytes], *, here: bool) -> Caller | Problem:
         if not self._readable:
             return _unknown("this server cannot read its API keys, so it takes none; its log says what is wrong")
         if self.has_keys:
             said = "this API key is not known here" if _is_said(headers) else "this server wants an API key"
             return _unknown(f"{said}; show one as Authorization: Bearer KEY or x-api-key: KEY")
-        if here:
+        if here or self._insecure:
             return ANYBODY
         return _unknown(
             "this server has no API keys, and without one serves only callers on its own machine; make a key there:"
@@ -110,8 +133,17 @@ class Authority:
                 found = caller
         return found
 
-    def refuse(self, caller: Caller, needed: Collection[Scope], headers: Mapping[bytes, bytes]) -> Problem | None:
-        """The refusal of what needs one of these scopes, or None for a caller who has one."""
+    def refuse(
+        self,
+        caller: Caller,
+        needed: Collection[Scope],
+        headers: Mapping[bytes, bytes],
+        *,
+        address: str = "",
+        now: float = 0.0,
+    ) -> Problem | None:
+        """The refusal of what needs one of these scopes, or None for a caller who has one. Clients of servers without
+        keys show made-up ones; only where the admin token is asked for has a wrong one failed."""
         if not caller.scopes.isdisjoint(needed):
             return None
         if caller is NOBODY:
@@ -127,6 +159,7 @@ class Authority:
                 "this server has no admin token: it keeps no data directory, or could not write there",
             )
         if _is_said(headers):
+            self._attempts.failed(address, now)
             return _unknown("this is not the server's admin token")
         return Problem(
             "remote_admin_requires_credential",
@@ -177,6 +210,11 @@ def _secrets(headers: Mapping[bytes, bytes]) -> Iterator[bytes]:
 
 def _is_said(headers: Mapping[bytes, bytes]) -> bool:
     return any(name in headers for name in (b"authorization", *KEY_HEADERS))
+
+
+def _too_many(wait_seconds: float) -> Problem:
+    message = "too many wrong credentials have come from this address; none is looked at for a while"
+    return Problem("too_many_attempts", message, retry_after_seconds=wait_seconds)
 
 
 def _unknown(message: str) -> Problem:

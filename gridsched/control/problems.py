@@ -34,6 +34,7 @@ STATUS: Mapping[str, int] = {
     "unsupported_media_type": 415,
     "key_concurrency": 429,
     "queue_full": 429,
+    "too_many_attempts": 429,
     "internal": 500,
     "unload_unverified": 500,
     "nan_embedding": 502,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import msgspec
+import trio
 
 from gridsched.control.operations import Operation
 from gridsched.control.problems import RequestError, invalid
@@ -40,7 +41,10 @@ async def _work(services: Services, verb: Verb, arguments: Arguments, call: Call
 
 def allow(services: Services, verb: Verb, call: Call) -> None:
     """Raises RequestError where the caller has not the verb's scope (H6)."""
-    problem = services.authority.refuse(call.asker.caller, (verb.scope,), call.asker.headers)
+    asker = call.asker
+    problem = services.authority.refuse(
+        asker.caller, (verb.scope,), asker.headers, address=asker.address, now=trio.current_time()
+    )
     if problem is not None:
         raise RequestError(problem)
 

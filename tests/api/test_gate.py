@@ -9,7 +9,7 @@ from hypercorn.typing import HTTPScope
 from trio.testing import MockClock
 
 from gridsched.api.exchange import joined
-from gridsched.api.gate import Gate
+from gridsched.api.gate import Gate, is_here
 from gridsched.api.settings import FrontSettings
 from gridsched.control.authority import ANYBODY, NOBODY, Authority, Caller
 from gridsched.control.problems import Problem
@@ -32,7 +32,7 @@ def admitted(peer: str | None, trusted: list[str], path: str = "/v1/models", **h
     }
     gate = Gate(Authority("a" * 32), [ip_network(each) for each in trusted])
     said = joined(scope["headers"])
-    return gate.admit(cast("HTTPScope", scope), said, here=gate.is_from_here(scope["client"], said))
+    return gate.admit(cast("HTTPScope", scope), said, gate.whence(scope["client"], said), 0.0)
 
 
 HERE = [
@@ -152,6 +152,6 @@ def test_H6_a_proxy_that_is_not_trusted_is_told_of_once(caplog: pytest.LogCaptur
     """All its clients count as this machine: whoever runs the server should know."""
     gate = Gate(Authority())
     for _ in range(3):
-        assert gate.is_from_here(("127.0.0.1", 1), {b"x-forwarded-for": b"203.0.113.9"})
+        assert is_here(gate.whence(("127.0.0.1", 1), {b"x-forwarded-for": b"203.0.113.9"}))
     assert len(caplog.records) == 1
     assert "server.trusted_proxies" in caplog.text

@@ -381,3 +381,18 @@ def test_events_prints_the_decision_log(tmp_path: Path) -> None:
 def test_an_unknown_command_is_refused_by_its_name() -> None:
     """Argparse's own exit code, which is the contract's too."""
     assert "srve" in refusal(run("srve"), 2)
+
+
+def test_H6_a_server_for_other_machines_without_a_key_is_refused_with_why_and_what_to_do(tmp_path: Path) -> None:
+    """Exit 2 before it listens; with a key it starts, and with --insecure it says what that means."""
+    data = ("--data-dir", str(tmp_path / "data"))
+    serve = ("serve", "--sim", "--host", "0.0.0.0", "--port", "0", *data)  # noqa: S104 - that is the point
+    text = refusal(run(*serve), 2)
+    assert all(word in text for word in ("0.0.0.0", "gridsched keys add", "127.0.0.1", "--insecure"))  # noqa: S104
+    assert "listening" not in text
+    for said, words in (("INSECURE", ("--insecure",)), ("every request needs one", ())):
+        if not words:
+            assert run("keys", "add", "tom", *data).returncode == 0
+        gateway = start(tmp_path, "--sim", "--host", "0.0.0.0", *words)  # noqa: S104 - the same
+        assert gateway.stop() == 0
+        assert said in gateway.log.read_text(encoding="utf-8")

@@ -147,6 +147,7 @@ EXAMPLES = [
     Problem("request_too_large", "the body is longer than 9 bytes, the longest that is taken"),
     Problem("unsupported_media_type", "a body that is compressed is not understood"),
     Problem("key_concurrency", "the key tom has 2 requests open, of 2 at once", retry_after_seconds=1.0),
+    Problem("too_many_attempts", "too many wrong credentials", retry_after_seconds=60.0),
     of_rejection(Rejection(RejectionCode.QUEUE_FULL, "the batch queue is full", 7.2, {"max_length": 9})),
     Problem("internal", "an error of this server; its log has the details"),
     of_rejection(Rejection(RejectionCode.UNLOAD_UNVERIFIED, "the process of m does not end")),
