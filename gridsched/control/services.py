@@ -7,8 +7,25 @@ with a sentence. Put together by `app`, which alone knows what is real.
 from dataclasses import dataclass, field
 
 from gridsched.control.authority import Authority
+from gridsched.control.confirm import Confirmations
 from gridsched.control.operations import Operations
 from gridsched.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the server listens, and the recovery sidecar beside it. `watchdog_token` is the path of its credential."""
+
+    host: str
+    port: int
+    scheme: str = "http"
+    watchdog_port: int | None = None
+    watchdog_token: str = ""
+
+    @property
+    def authority(self) -> str:
+        """As a URL has it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +35,5 @@ class Services:
     runtime: Runtime
     authority: Authority
     operations: Operations = field(default_factory=Operations)
+    confirmations: Confirmations = field(default_factory=Confirmations)
+    place: Place | None = None
