@@ -13,6 +13,7 @@ from gridsched.app.checking import launch_faults, our_flags, setting_of, uncheck
 from gridsched.app.start import Machine, Say, StartError, SystemClock
 from gridsched.control.plans import Planner
 from gridsched.control.problems import RequestError
+from gridsched.control.verb import as_builtins
 from gridsched.core.events import Event
 from gridsched.core.scheduler import Scheduler
 from gridsched.devices.choice import Usable, Wanted, all_of
@@ -165,7 +166,7 @@ def plan_here(parts: Parts, settings: Settings, model: str, ctx_size: int | None
             lambda name, options: scheduler.outlook(name, 0.0, options),
             parts.host,
         )
-        return await planner.plan(model, None if ctx_size is None else str(ctx_size))
+        return as_builtins(await planner.plan(model, None if ctx_size is None else str(ctx_size)))
 
     try:
         return trio.run(asked)

@@ -99,13 +99,13 @@ def rows(told: Mapping[str, Any]) -> Iterator[str]:
 
 def _launch(launch: Mapping[str, Any]) -> Iterator[str]:
     slots = "1 slot" if launch["parallel"] == 1 else f"{launch['parallel']} slots"
-    cache = f", cache {launch['cache_type']}" if "cache_type" in launch else ""
+    cache = f", cache {launch['cache_type']}" if launch.get("cache_type") else ""
     told = "measured" if launch["measured"] else "estimated"
     yield (
         f"launch   {launch['ctx_size']} tokens, {slots} of {launch['ctx_per_slot']}{cache}, "
         f"on {'+'.join(launch['devices'])}: {size(launch['total_bytes'])} {told}"
     )
-    for part in launch.get("estimate", ()):
+    for part in launch.get("estimate") or ():
         made_of = ", ".join(f"{name} {size(part[key])}" for name, key in COMPONENTS if part[key])
         yield f"  {part['name']}: {made_of}"
     if host := launch.get("host"):

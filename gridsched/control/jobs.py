@@ -1,37 +1,136 @@
 """`GET /api/jobs` and `/api/jobs/{id}`: who waits and why, who runs, and all that is known of one job (S9b).
 
-Owns the shape of the answers. Must never find a reason itself: every word of it is the scheduler's.
+Owns the types of these answers. Must never find a reason itself: every word of it is the scheduler's.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
+
+from gridsched.control.verb import Answer
 from gridsched.core import words
-from gridsched.core.ids import JobId
+from gridsched.core.ids import DeviceName, JobId
 from gridsched.core.snapshot import Explanation, PlanView, RunningView, VictimView, WaitingView
 from gridsched.runtime.decisions import line_of
 from gridsched.runtime.runtime import Runtime
 
+JobNumber = Annotated[int, Meta(description="The job's number: the order of arrival.")]
+ClassName = Annotated[str, Meta(description="interactive, background or batch.")]
+Steps = Annotated[int, Meta(description="How many steps the job has in all.")]
 
-def jobs(runtime: Runtime) -> dict[str, object]:
+Line = Annotated[
+    Mapping[str, Any],
+    Meta(
+        description="One decision, as in the decision log: `time`, `event`, what it concerns, and figures.",
+        extra_json_schema={"required": ["time", "event"]},
+    ),
+]
+
+
+class Keeper(Answer, frozen=True, kw_only=True):
+    """Who keeps memory that a waiting job's model could use."""
+
+    model: Annotated[str | None, Meta(description="None for programs outside, and for a whole device.")]
+    device: str
+    bytes: int
+    why: Annotated[tuple[str, ...], Meta(description="In words, the plainest first: pinned, hot, busy …")]
+
+
+class WaitingJob(Answer, frozen=True, kw_only=True):
+    """A job that waits, with the rule that holds it."""
+
+    job: JobNumber
+    job_class: ClassName = msgspec.field(name="class")
+    kind: Annotated[str, Meta(description="What is asked of the model: chat, embeddings …")]
+    model: str
+    position: Annotated[int, Meta(description="Its place in its class, from 1.")]
+    waited_s: float
+    step: Annotated[int, Meta(description="The step that it waits for, from 1.")]
+    steps: Steps
+    rule: Annotated[str, Meta(description="The name of the rule that holds it.")]
+    reason: Annotated[str, Meta(description="The same in words.")]
+    estimate_s: Annotated[float | None, Meta(description="When it will run, from now; null where nobody can say.")]
+    keepers: Annotated[tuple[Keeper, ...], Meta(description="Who keeps the memory that its model needs.")]
+    text: Annotated[str, Meta(description="All of it as a sentence.")]
+
+
+class RunningJob(Answer, frozen=True, kw_only=True):
+    """A job whose step runs."""
+
+    job: JobNumber
+    job_class: ClassName = msgspec.field(name="class")
+    kind: Annotated[str, Meta(description="What is asked of the model: chat, embeddings …")]
+    model: str
+    instance: Annotated[int, Meta(description="The process that it runs on.")]
+    step: Annotated[int, Meta(description="The step that runs, from 1.")]
+    steps: Steps
+    running_s: float
+    rest_s: Annotated[float | None, Meta(description="What the step still needs; null where that is not known.")]
+    text: Annotated[str, Meta(description="All of it as a sentence.")]
+
+
+class EvictedInstance(Answer, frozen=True, kw_only=True):
+    """A process that a plan wants to go, and why this one."""
+
+    instance: Annotated[int, Meta(description="The process.")]
+    model: str
+    bytes: Annotated[int, Meta(description="What that frees.")]
+    steps: Annotated[int, Meta(description="How many of its steps run, and end first.")]
+    why: Annotated[tuple[str, ...], Meta(description="How it stands: hot or cold, busy or idle …")]
+    terms: Annotated[Mapping[str, float], Meta(description="What it was chosen by, in seconds (R5).")]
+
+
+class PlannedLoad(Answer, frozen=True, kw_only=True):
+    """How a waiting job's model would be made ready."""
+
+    ctx_size: Annotated[int, Meta(description="Tokens of context for all slots together.")]
+    parallel: Annotated[int, Meta(description="How many slots it would have.")]
+    needs: Annotated[Mapping[DeviceName, int], Meta(description="Bytes of each device.")]
+    live: Annotated[bool, Meta(description="Whether it is being carried out.")]
+    victims: Annotated[tuple[EvictedInstance, ...], Meta(description="Who goes for it.")]
+
+
+class JobList(Answer, frozen=True, kw_only=True):
+    """All jobs that live."""
+
+    waiting: tuple[WaitingJob, ...]
+    running: tuple[RunningJob, ...]
+
+
+class JobAnswer(Answer, frozen=True, kw_only=True):
+    """All that is known of one job; also of one that is over, as long as its story is remembered."""
+
+    job: JobNumber
+    state: Annotated[str, Meta(description="waiting, running or over.")]
+    text: Annotated[str, Meta(description="How it stands, as a sentence.")]
+    waiting: WaitingJob | None
+    running: RunningJob | None
+    plan: PlannedLoad | None
+    story: Annotated[tuple[Line, ...], Meta(description="What was decided about it, oldest first.")]
+
+
+def jobs(runtime: Runtime) -> JobList:
     """All living jobs."""
     now = runtime.jobs()
-    return {"waiting": [waiting(view) for view in now.waiting], "running": [_running(view) for view in now.running]}
+    return JobList(waiting=tuple(map(waiting, now.waiting)), running=tuple(map(_running, now.running)))
 
 
-def one_job(runtime: Runtime, job_id: JobId) -> dict[str, object] | None:
+def one_job(runtime: Runtime, job_id: JobId) -> JobAnswer | None:
     """One job, also one that is over as long as its story is remembered; None for one that nobody knows."""
     told = runtime.explain(job_id)
     if told is None:
         return None
-    return {
-        "job": told.job,
-        "state": "waiting" if told.waiting else "running" if told.running else "over",
-        "text": _text(told),
-        "waiting": waiting(told.waiting) if told.waiting else None,
-        "running": _running(told.running) if told.running else None,
-        "plan": _plan(told.plan) if told.plan else None,
-        "story": [line_of(log, runtime.wall_seconds_at(at)) for at, log in told.story],
-    }
+    return JobAnswer(
+        job=told.job,
+        state="waiting" if told.waiting else "running" if told.running else "over",
+        text=_text(told),
+        waiting=waiting(told.waiting) if told.waiting else None,
+        running=_running(told.running) if told.running else None,
+        plan=_plan(told.plan) if told.plan else None,
+        story=tuple(line_of(log, runtime.wall_seconds_at(at)) for at, log in told.story),
+    )
 
 
 def _text(told: Explanation) -> str:
@@ -40,65 +139,63 @@ def _text(told: Explanation) -> str:
     return words.running(told.running) if told.running is not None else "over"
 
 
-def waiting(view: WaitingView) -> Mapping[str, object]:
-    """One waiting job. `text` is the whole of it as a sentence."""
-    return {
-        "job": view.id,
-        "class": view.job_class.label,
-        "kind": view.kind.value,
-        "model": view.model,
-        "position": view.position,
-        "waited_s": round(view.waited_seconds, 3),
-        "step": view.step,
-        "steps": view.steps,
-        "rule": view.rule,
-        "reason": view.reason,
-        "estimate_s": _rounded(view.estimate_seconds),
-        "keepers": [
-            {"model": one.model, "device": one.device, "bytes": one.bytes, "why": one.why} for one in view.keepers
-        ],
-        "text": words.sentence(view),
-    }
+def waiting(view: WaitingView) -> WaitingJob:
+    """One waiting job."""
+    return WaitingJob(
+        job=view.id,
+        job_class=view.job_class.label,
+        kind=view.kind.value,
+        model=view.model,
+        position=view.position,
+        waited_s=round(view.waited_seconds, 3),
+        step=view.step,
+        steps=view.steps,
+        rule=view.rule,
+        reason=view.reason,
+        estimate_s=_rounded(view.estimate_seconds),
+        keepers=tuple(Keeper(model=one.model, device=one.device, bytes=one.bytes, why=one.why) for one in view.keepers),
+        text=words.sentence(view),
+    )
 
 
-def _running(view: RunningView) -> Mapping[str, object]:
-    return {
-        "job": view.id,
-        "class": view.job_class.label,
-        "kind": view.kind.value,
-        "model": view.model,
-        "instance": view.instance,
-        "step": view.step,
-        "steps": view.steps,
-        "running_s": round(view.running_seconds, 3),
-        "rest_s": _rounded(view.rest_seconds),
-        "text": words.running(view),
-    }
+def _running(view: RunningView) -> RunningJob:
+    return RunningJob(
+        job=view.id,
+        job_class=view.job_class.label,
+        kind=view.kind.value,
+        model=view.model,
+        instance=view.instance,
+        step=view.step,
+        steps=view.steps,
+        running_s=round(view.running_seconds, 3),
+        rest_s=_rounded(view.rest_seconds),
+        text=words.running(view),
+    )
 
 
-def _plan(view: PlanView) -> Mapping[str, object]:
-    return {
-        "ctx_size": view.ctx_size,
-        "parallel": view.parallel,
-        "needs": view.needs,
-        "live": view.live,
-        "victims": victims(view.victims),
-    }
+def _plan(view: PlanView) -> PlannedLoad:
+    return PlannedLoad(
+        ctx_size=view.ctx_size,
+        parallel=view.parallel,
+        needs=view.needs,
+        live=view.live,
+        victims=victims(view.victims),
+    )
 
 
-def victims(views: Sequence[VictimView]) -> list[Mapping[str, object]]:
+def victims(views: Sequence[VictimView]) -> tuple[EvictedInstance, ...]:
     """Those that a plan wants to go."""
-    return [
-        {
-            "instance": one.instance,
-            "model": one.model,
-            "bytes": one.bytes,
-            "steps": one.steps,
-            "why": one.why,
-            "terms": {name: round(value, 3) for name, value in one.terms.items()},
-        }
+    return tuple(
+        EvictedInstance(
+            instance=one.instance,
+            model=one.model,
+            bytes=one.bytes,
+            steps=one.steps,
+            why=one.why,
+            terms={name: round(value, 3) for name, value in one.terms.items()},
+        )
         for one in views
-    ]
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -3,22 +3,19 @@
 Owns their words and types; the answers are made in `status`, `inventory`, `jobs` and `plans`.
 """
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
 
-from gridsched.control.inventory import inventory, one_model
-from gridsched.control.jobs import jobs, one_job
-from gridsched.control.plans import Planner
+from gridsched.control.inventory import ModelAnswer, ModelList, inventory, one_model
+from gridsched.control.jobs import JobAnswer, JobList, jobs, one_job
+from gridsched.control.plans import PlanAnswer, Planner
 from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError, unknown_model
 from gridsched.control.services import Services
-from gridsched.control.status import status
+from gridsched.control.status import Status, status
 from gridsched.control.verb import Arguments, Call, Nothing, Rest, Verb
 from gridsched.core.ids import JobId
 from gridsched.credentials import Scope
-
-Told = Mapping[str, object]
 
 
 class OneModel(Arguments, frozen=True, kw_only=True):
@@ -39,32 +36,32 @@ class PlanArguments(OneModel, frozen=True, kw_only=True):
     ctx: Annotated[str | None, Meta(description="Tokens of context for all slots together.")] = None
 
 
-async def _status(services: Services, _: Nothing, __: Call) -> Told:
+async def _status(services: Services, _: Nothing, __: Call) -> Status:
     return status(services.runtime)
 
 
-async def _models(services: Services, _: Nothing, __: Call) -> Told:
+async def _models(services: Services, _: Nothing, __: Call) -> ModelList:
     return inventory(services.runtime)
 
 
-async def _model(services: Services, asked: OneModel, _: Call) -> Told:
+async def _model(services: Services, asked: OneModel, _: Call) -> ModelAnswer:
     told = one_model(services.runtime, asked.model)
     if told is None:
         raise RequestError(unknown_model(asked.model, services.runtime.parts.catalog.closest(asked.model)))
     return told
 
 
-async def _plan(services: Services, asked: PlanArguments, _: Call) -> Told:
+async def _plan(services: Services, asked: PlanArguments, _: Call) -> PlanAnswer:
     runtime = services.runtime
     planner = Planner(runtime.parts.catalog, runtime.adviser, runtime.outlook, runtime.parts.host)
     return await planner.plan(asked.model, asked.ctx)
 
 
-async def _jobs(services: Services, _: Nothing, __: Call) -> Told:
+async def _jobs(services: Services, _: Nothing, __: Call) -> JobList:
     return jobs(services.runtime)
 
 
-async def _job(services: Services, asked: OneJob, _: Call) -> Told:
+async def _job(services: Services, asked: OneJob, _: Call) -> JobAnswer:
     told = one_job(services.runtime, job_id(asked.job))
     if told is None:
         raise RequestError(Problem("not_found", f"there is no job {asked.job}, or it is over and forgotten"))
@@ -85,7 +82,7 @@ VERBS = (
         description="Devices and who holds their memory, processes, queues, and who waits for what.",
         scope=Scope.READ,
         takes=Nothing,
-        gives=Told,
+        gives=Status,
         act=_status,
         rest=Rest("GET", "/api/status"),
         tool=True,
@@ -97,7 +94,7 @@ VERBS = (
         description="Every model with its state, and what it takes by device: estimated, and measured where it was.",
         scope=Scope.READ,
         takes=Nothing,
-        gives=Told,
+        gives=ModelList,
         act=_models,
         rest=Rest("GET", "/api/models"),
         tool=True,
@@ -109,7 +106,7 @@ VERBS = (
         description="One model by any of its names.",
         scope=Scope.READ,
         takes=OneModel,
-        gives=Told,
+        gives=ModelAnswer,
         act=_model,
         rest=Rest("GET", "/api/models/{model}"),
         reads=True,
@@ -120,7 +117,7 @@ VERBS = (
         description="The launch there would be, who would go for it, or the refusal with its arithmetic.",
         scope=Scope.READ,
         takes=PlanArguments,
-        gives=Told,
+        gives=PlanAnswer,
         act=_plan,
         rest=Rest("GET", "/api/models/{model}/plan"),
         reads=True,
@@ -131,7 +128,7 @@ VERBS = (
         description="The jobs that wait, each with the rule that holds it, and those that run.",
         scope=Scope.READ,
         takes=Nothing,
-        gives=Told,
+        gives=JobList,
         act=_jobs,
         rest=Rest("GET", "/api/jobs"),
         tool=True,
@@ -143,7 +140,7 @@ VERBS = (
         description="What one job waits for, by rule, what is planned for it, and what was decided about it.",
         scope=Scope.READ,
         takes=OneJob,
-        gives=Told,
+        gives=JobAnswer,
         act=_job,
         rest=Rest("GET", "/api/jobs/{job}"),
         tool=True,

@@ -77,7 +77,7 @@ def describe_family(family: CatalogFamily, snapshot: Snapshot) -> Mapping[str, o
         return _listed(family.name, 0, facts | {"variants": {}})
     best = family.best or model
     facts = dict(_facts(model, snapshot))
-    facts["capabilities"] = _capabilities(best)
+    facts["capabilities"] = capabilities(best)
     facts["aliases"] = []
     facts["variants"] = {quality.label: model.name for quality, model in family.variants}
     return _listed(family.name, best.created, facts)
@@ -100,7 +100,8 @@ def _listed(name: str, created: int, facts: Mapping[str, object]) -> Mapping[str
     return {"id": name, "object": "model", "created": created, "owned_by": OWNER, "gridsched": facts}
 
 
-def _capabilities(model: CatalogModel) -> list[str]:
+def capabilities(model: CatalogModel) -> list[str]:
+    """What it can be asked for."""
     return sorted(capability.value for capability in model.capabilities)
 
 
@@ -108,13 +109,13 @@ def _facts(model: CatalogModel, snapshot: Snapshot) -> Mapping[str, object]:
     instance = best_instance(snapshot.instances, model)
     facts: dict[str, object] = {
         "state": _state(model, instance, snapshot),
-        "fits": _fits(model.spec, instance, snapshot),
-        "capabilities": _capabilities(model),
-        "tier": _tier(model, instance),
+        "fits": fits(model.spec, instance, snapshot),
+        "capabilities": capabilities(model),
+        "tier": tier(model, instance),
         **_shape(model.spec, instance),
         "aliases": model.aliases,
         "base": None,
-        "memory_bytes": _memory(model.spec, instance),
+        "memory_bytes": memory(model.spec, instance),
         "architecture": model.architecture,
         "size_bytes": model.size_bytes,
         "ctx_train": model.ctx_train,
@@ -147,11 +148,12 @@ def _state(model: CatalogModel, instance: InstanceView | None, snapshot: Snapsho
     return "failed" if model.name in snapshot.failed else "cold"
 
 
-def _tier(model: CatalogModel, instance: InstanceView | None) -> str:
+def tier(model: CatalogModel, instance: InstanceView | None) -> str:
+    """Who may evict it (R1), of its process or as configured."""
     if instance is not None:
         return str(instance.tier.value)
-    tier = Tier.PINNED if model.spec is not None and model.spec.pinned else Tier.COLD
-    return str(tier.value)
+    configured = Tier.PINNED if model.spec is not None and model.spec.pinned else Tier.COLD
+    return str(configured.value)
 
 
 def _shape(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[str, int | None]:
@@ -162,7 +164,8 @@ def _shape(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[str
     return {"ctx_per_slot": shape.ctx_size // shape.parallel, "parallel": shape.parallel}
 
 
-def _memory(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[str, int | None]:
+def memory(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[str, int | None]:
+    """Bytes in all: of the process, else of the best launch."""
     if instance is not None:
         return {"estimated": instance.estimated_bytes, "measured": instance.measured_bytes}
     if spec is None:
@@ -174,7 +177,7 @@ def _memory(spec: ModelSpec | None, instance: InstanceView | None) -> Mapping[st
     }
 
 
-def _fits(spec: ModelSpec | None, instance: InstanceView | None, snapshot: Snapshot) -> str:
+def fits(spec: ModelSpec | None, instance: InstanceView | None, snapshot: Snapshot) -> str:
     """Whether a load would find room: now, once everything idle has gone, or never. Informs, and gates nothing."""
     if spec is None:
         return "never"

@@ -5,11 +5,16 @@ launches are the catalog's, what would come of them is the scheduler's.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from gridsched.control.jobs import victims
+import msgspec
+from msgspec import Meta
+
+from gridsched.control.jobs import EvictedInstance, victims
 from gridsched.control.problems import Problem, RequestError, invalid, unknown_model
+from gridsched.control.verb import Answer
 from gridsched.core.commands import Rejection
-from gridsched.core.ids import ModelName
+from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import COMPONENTS, DeviceFootprint, LaunchOption
 from gridsched.core.snapshot import InstanceView, LoadView
 from gridsched.ports import Catalog, CatalogFamily, CatalogModel, HostMemory
@@ -17,6 +22,67 @@ from gridsched.runtime.advice import Adviser
 from gridsched.runtime.beside import lacking
 
 MOST_TOKENS = 2**31 - 1  # what the engine counts with
+
+Refusal = Annotated[
+    Mapping[str, Any],
+    Meta(
+        description="Why there is no load: its code and sentence, and the figures of an error's `gridsched`.",
+        extra_json_schema={"required": ["code", "message"]},
+    ),
+]
+
+
+class DevicePart(Answer, frozen=True, kw_only=True):
+    """What a launch is estimated to take of one device, by component."""
+
+    name: str
+    weights_bytes: int
+    kv_bytes: int
+    recurrent_bytes: int
+    compute_bytes: int
+    mmproj_bytes: int
+    draft_bytes: int
+    overhead_bytes: int
+    total_bytes: int
+
+
+class HostPart(DevicePart, frozen=True, kw_only=True):
+    """What it takes of host memory beside its devices."""
+
+    need_bytes: Annotated[int, Meta(description="What of that must be there.")]
+    mapped_bytes: Annotated[int, Meta(description="What is only mapped from its file.")]
+
+
+class PlannedLaunch(Answer, frozen=True, kw_only=True):
+    """The launch that is there, or that there would be; what only the latter has is null of the former."""
+
+    devices: tuple[str, ...]
+    ctx_size: Annotated[int, Meta(description="Tokens of context for all slots together.")]
+    ctx_per_slot: int
+    parallel: Annotated[int, Meta(description="How many slots it has.")]
+    cache_type: Annotated[str | None, Meta(description="What the cache is kept as: one word, or keys/values.")] = None
+    flags: Annotated[tuple[str, ...] | None, Meta(description="What else the engine is told.")] = None
+    needs: Annotated[Mapping[DeviceName, int] | None, Meta(description="Bytes of each device.")] = None
+    measured: Annotated[bool, Meta(description="Whether the figures were measured; else they are estimated.")]
+    total_bytes: int
+    estimate: Annotated[tuple[DevicePart, ...] | None, Meta(description="The estimate by component.")] = None
+    host: HostPart | None = None
+
+
+class PlanAnswer(Answer, frozen=True, kw_only=True):
+    """What a person's load of a model would come to now."""
+
+    model: str
+    state: Annotated[str, Meta(description="How it stands now: ready, starting, draining, stopping or cold.")]
+    loads: Annotated[bool, Meta(description="It is there, comes, or would be loaded without anybody's doing.")]
+    rule: Annotated[str | None, Meta(description="What it would wait for, or why there is no load now: the rule.")]
+    reason: Annotated[str | None, Meta(description="The same in words.")]
+    text: Annotated[str, Meta(description="All of it as a sentence.")]
+    launch: PlannedLaunch | None
+    evictions: Annotated[tuple[EvictedInstance, ...], Meta(description="Who would go for it.")]
+    refusal: Refusal | None
+    notes: tuple[str, ...] = ()
+
 
 Outlook = Callable[[ModelName, tuple[LaunchOption, ...] | None], LoadView | None]
 """What a load of a model would come to, by its ladder or by other options: `Runtime.outlook`."""
@@ -31,30 +97,30 @@ class Planner:
         self._adviser = adviser
         self._outlook = outlook
 
-    async def plan(self, name: str, ctx: str | None) -> Mapping[str, object]:
+    async def plan(self, name: str, ctx: str | None) -> PlanAnswer:
         """The answer; of a family the best that would load, else the best (R10). Raises RequestError for a model that
         is not there or not servable, or a context that is none."""
         ctx_size = _tokens(ctx)
-        told: list[Mapping[str, object]] = []
+        told: list[PlanAnswer] = []
         for model in _candidates(self._catalog, name):
             told.append(await self._plan_one(model, ctx_size))
-            if told[-1]["loads"]:
+            if told[-1].loads:
                 return told[-1]
         return told[0]
 
-    async def _plan_one(self, model: CatalogModel, ctx_size: int | None) -> Mapping[str, object]:
+    async def _plan_one(self, model: CatalogModel, ctx_size: int | None) -> PlanAnswer:
         view = self._outlook(model.name, await self._options(model, ctx_size))
         if view is None:  # it is in the catalog, and the scheduler has not heard of it yet
             raise RequestError(Problem("model_not_found", f"there is no model {model.name} yet", "model"))
         refusal = view.refusal
         if refusal is not None:
             refusal = await self._adviser.complete(model.name, refusal, ctx_size)
-        return {**_told(model, view, refusal), "notes": self._notes(view)}
+        return msgspec.structs.replace(_told(model, view, refusal), notes=self._notes(view))
 
-    def _notes(self, view: LoadView) -> list[str]:
+    def _notes(self, view: LoadView) -> tuple[str, ...]:
         """What is to be said of a launch beside what it would come to."""
         why = lacking(view.option, self._host) if view.option is not None and view.plan is not None else None
-        return [why] if why else []
+        return (why,) if why else ()
 
     async def _options(self, model: CatalogModel, ctx_size: int | None) -> tuple[LaunchOption, ...] | None:
         if ctx_size is None:
@@ -87,22 +153,21 @@ def _candidates(catalog: Catalog, name: str) -> tuple[CatalogModel, ...]:
     return served
 
 
-def _told(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> Mapping[str, object]:
-    """One model's answer. `loads`: it is there, comes, or would be loaded without anybody's doing; `rule` and `reason`
-    say what it would wait for, or why there is no load now."""
+def _told(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> PlanAnswer:
+    """One model's answer."""
     here = view.instance if view.plan is None else None
     comes = here is not None and not view.rule and refusal is None
-    return {
-        "model": model.name,
-        "state": view.instance.state.value if view.instance is not None else "cold",
-        "loads": comes or view.plan is not None,
-        "rule": view.rule or None,
-        "reason": view.reason or None,
-        "text": _text(model, view, refusal),
-        "launch": _present(here) if here is not None else _launch(view),
-        "evictions": victims(view.plan.victims) if view.plan is not None else [],
-        "refusal": _refusal(refusal),
-    }
+    return PlanAnswer(
+        model=model.name,
+        state=view.instance.state.value if view.instance is not None else "cold",
+        loads=comes or view.plan is not None,
+        rule=view.rule or None,
+        reason=view.reason or None,
+        text=_text(model, view, refusal),
+        launch=_present(here) if here is not None else _launch(view),
+        evictions=victims(view.plan.victims) if view.plan is not None else (),
+        refusal=_refusal(refusal),
+    )
 
 
 def _text(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> str:
@@ -122,53 +187,52 @@ def _text(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> str
     return text if going or here is not None else f"{text} at once"
 
 
-def _present(view: InstanceView) -> Mapping[str, object]:
+def _present(view: InstanceView) -> PlannedLaunch:
     """The launch that is there."""
-    return {
-        "devices": view.devices,
-        "ctx_size": view.ctx_size,
-        "ctx_per_slot": view.ctx_size // view.parallel,
-        "parallel": view.parallel,
-        "measured": view.measured_bytes is not None,
-        "total_bytes": view.measured_bytes or view.estimated_bytes,
-    }
+    return PlannedLaunch(
+        devices=view.devices,
+        ctx_size=view.ctx_size,
+        ctx_per_slot=view.ctx_size // view.parallel,
+        parallel=view.parallel,
+        measured=view.measured_bytes is not None,
+        total_bytes=view.measured_bytes or view.estimated_bytes,
+    )
 
 
-def _launch(view: LoadView) -> Mapping[str, object] | None:
+def _launch(view: LoadView) -> PlannedLaunch | None:
     """The launch that there would be: its shape, what it needs of each device, and of what that is made."""
     option, planned = view.option, view.plan
     if option is None or planned is None:
         return None
     keys, values = option.cache_types
-    return {
-        "devices": option.devices,
-        "ctx_size": option.ctx_size,
-        "ctx_per_slot": option.ctx_size // option.parallel,
-        "parallel": option.parallel,
-        "cache_type": keys if keys == values else f"{keys}/{values}",
-        "flags": option.flags,
-        "needs": planned.needs,
-        "measured": any(planned.needs[device] != estimate for device, estimate in option.estimates),
-        "total_bytes": sum(planned.needs.values()),
-        "estimate": [_part(part) for part in option.footprint],
-        "host": _beside(option),
-    }
+    return PlannedLaunch(
+        devices=option.devices,
+        ctx_size=option.ctx_size,
+        ctx_per_slot=option.ctx_size // option.parallel,
+        parallel=option.parallel,
+        cache_type=keys if keys == values else f"{keys}/{values}",
+        flags=option.flags,
+        needs=planned.needs,
+        measured=any(planned.needs[device] != estimate for device, estimate in option.estimates),
+        total_bytes=sum(planned.needs.values()),
+        estimate=tuple(DevicePart(**_part(part)) for part in option.footprint),
+        host=_beside(option),
+    )
 
 
-def _beside(option: LaunchOption) -> Mapping[str, object] | None:
+def _beside(option: LaunchOption) -> HostPart | None:
     """What it takes of host memory beside its devices: by component, what of it is needed, and what only mapped."""
     if option.host is None:
         return None
-    needs = {"need_bytes": option.host_need_bytes, "mapped_bytes": option.host_mapped_bytes}
-    return {**_part(option.host), **needs}
+    return HostPart(**_part(option.host), need_bytes=option.host_need_bytes, mapped_bytes=option.host_mapped_bytes)
 
 
-def _part(part: DeviceFootprint) -> Mapping[str, object]:
+def _part(part: DeviceFootprint) -> dict[str, Any]:
     sizes = {name: getattr(part, name) for name in COMPONENTS}
     return {"name": part.device, **sizes, "total_bytes": part.total_bytes}
 
 
-def _refusal(rejection: Rejection | None) -> Mapping[str, object] | None:
+def _refusal(rejection: Rejection | None) -> Refusal | None:
     """The code and sentence that the load would be refused with, and its figures as under `error.gridsched`."""
     if rejection is None:
         return None

@@ -7,11 +7,12 @@ A field's meaning is in its `Meta(description=…)`; sizes are bytes and end in 
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
 from gridsched.control.authority import Caller
+from gridsched.control.problems import plain
 from gridsched.control.services import Services
 from gridsched.credentials import Scope
 
@@ -30,7 +31,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a verb gives."""
 
 
-A = TypeVar("A", bound=Arguments)
+def as_builtins(answer: Answer) -> dict[str, object]:
+    """An answer as JSON has it: objects, lists, texts, numbers."""
+    told: dict[str, object] = msgspec.to_builtins(answer, enc_hook=plain, str_keys=True)
+    return told
+
 
 Tell = Callable[[float, float | None, str], None]
 """Says how far a long verb has come: how much is done, of how much (None: nobody knows), and one sentence."""

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from gridsched.cli import main as program
 from gridsched.cli import plan
 from gridsched.control.plans import Planner
+from gridsched.control.verb import as_builtins
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.snapshot import LoadView
@@ -189,7 +190,7 @@ async def test_E24_a_plan_notes_that_host_memory_is_scarce_now(autojump_clock: M
             return replace(view, option=replace(view.option, host=experts, host_growth_bytes=GIB))
 
         planner = Planner(runtime.parts.catalog, runtime.adviser, outlook, host)
-        found = await planner.plan("sim-chat-4b", None)
+        found = as_builtins(await planner.plan("sim-chat-4b", None))
         assert found["loads"]
         (note,) = found["notes"]  # type: ignore[misc]  # a list, as JSON has it
         assert note.startswith("it takes 19.00 GiB of host memory")
