@@ -81,7 +81,9 @@ class Front:
             if len(connections.child_tasks) > self._settings.most_connections:
                 await turn_away(stream)
             else:
-                await Connection(app, config, context, stream, self._settings.write_stall_seconds).run()
+                await Connection(
+                    app, config, context, stream, self._settings.write_stall_seconds, self._settings.certificate
+                ).run()
 
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:

@@ -7,20 +7,13 @@ HTTP/1.1 only. hypercorn's own transport is not used because with it
   read meanwhile: its job would run to the end for nobody;
 - what is not HTTP is refused without a word.
 
-A request that ends in mid-write does not cut that write off, because half a write can be mended by nothing; what ends
-it is the client: gone, or without having read a byte for a while. Whatever ends the reading closes the socket at once,
-and with it a write that is stuck.
+A request that ends in mid-write does not cut that write off; what ends it is the client (`transport`). Whatever ends
+the reading closes the socket at once, and with it a write that is stuck.
 """
 
-import errno
-import fcntl
 import logging
 import re
 import select
-import socket
-import struct
-import sys
-import termios
 from contextlib import suppress
 from typing import Any, Final
 
@@ -34,6 +27,8 @@ from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from gridsched.api.tls import Certificate, agreed
+from gridsched.api.transport import Transport, of_one_machine
 from gridsched.control.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -43,12 +38,8 @@ HANG_UP_POLL_SECONDS = 0.25
 """How often a client whose further request has to wait is looked at; nothing else tells that it has left."""
 
 TURN_AWAY_SECONDS = 1.0
-LONGEST_USER_TIMEOUT_MILLISECONDS = 2**31 - 1
 
 _GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: what the client has not read is dropped with the connection, which is reset."""
-
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
 _MALFORMED = "the request is not valid HTTP"
 _SAID: Final = {431: "the request's headers are too long", 501: "that transfer encoding is not understood"}
@@ -89,13 +80,6 @@ class _Turn:
     def is_set(self) -> bool:
         """Whether it may be read now."""
         return self._event.is_set()
-
-
-def _unread(sock: trio.socket.SocketType) -> int:
-    """How many of the bytes that were written the client's side has not taken yet. Raises OSError."""
-    if sock.fileno() < 0:
-        raise OSError(errno.EBADF, "the connection is closed")
-    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 async def turn_away(stream: trio.SocketStream) -> None:
@@ -180,12 +164,16 @@ class Connection:
         context: WorkerContext,
         stream: trio.SocketStream,
         write_stall_seconds: float,
+        certificate: Certificate | None = None,
     ) -> None:
+        """With a `certificate` TLS is spoken, by who is on this machine plain HTTP too."""
         self._app = app
         self._config = config
         self._context = context
-        self._stream = stream
+        self._accepted = stream
+        self._stream: trio.abc.Stream = stream
         self._write_stall_seconds = write_stall_seconds
+        self._certificate = certificate
         self._sending = trio.Lock()
         self._idle = TrioSingleTask()
         self._reading = True
@@ -200,15 +188,16 @@ class Connection:
             await self._close()
 
     async def _serve(self) -> None:
-        sock = self._stream.socket
+        sock = self._accepted.socket
         try:
             client = parse_socket_addr(sock.family, sock.getpeername())
             server = parse_socket_addr(sock.family, sock.getsockname())
-            milliseconds = min(round(self._write_stall_seconds * 1000), LONGEST_USER_TIMEOUT_MILLISECONDS)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)  # for a host that has vanished
+            self._stream = transport = Transport(self._accepted, self._write_stall_seconds)
         except OSError:
             return  # gone already
-        self._reader = trio.lowlevel.current_task()
+        here = client is not None and server is not None and of_one_machine(client[0], server[0])
+        if self._certificate is not None and not await self._agree(transport, self._certificate, here=here):
+            return
         async with TaskGroup() as self._tasks:
             self._protocol = _Http1(
                 self._app,
@@ -216,7 +205,7 @@ class Connection:
                 self._context,
                 self._tasks,
                 ConnectionState({}),
-                False,  # no TLS
+                isinstance(self._stream, trio.SSLStream),
                 client,
                 server,
                 self._obey,
@@ -225,6 +214,24 @@ class Connection:
             await self._idle.restart(self._tasks, self._end_when_idle)
             await self._read()
             await self._idle.stop()
+
+    async def _agree(self, transport: Transport, certificate: Certificate, *, here: bool) -> bool:
+        """Whether it is known what is spoken, before the time for a silent client is over, or the server ends."""
+        agreed_on = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.cancel_scope.deadline = trio.current_time() + self._config.keep_alive_timeout
+                nursery.start_soon(self._leave_when_terminated, nursery.cancel_scope)
+                agreed_on = await agreed(transport, certificate, here=here)
+                nursery.cancel_scope.cancel()
+        except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # gone, or speaks something else
+        self._stream = agreed_on or transport
+        return agreed_on is not None
+
+    async def _leave_when_terminated(self, scope: trio.CancelScope) -> None:
+        await self._context.terminated.wait()
+        scope.cancel()
 
     async def _read(self) -> None:
         """Hand on what comes until the client has nothing more to say."""
@@ -237,7 +244,7 @@ class Connection:
             pass
         finally:
             self._reading = False
-            self._stream.socket.close()
+            self._accepted.socket.close()
         await self._protocol.handle(Closed())
 
     async def _obey(self, event: Event) -> None:
@@ -256,23 +263,9 @@ class Connection:
     async def _send(self, data: bytes) -> None:
         async with self._sending:
             try:
-                await self._write(data)
-            except (OSError, trio.ClosedResourceError):
+                await self._stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
                 await self._protocol.handle(Closed())
-
-    async def _write(self, data: bytes) -> None:
-        """Hand everything to the client, however slowly it reads. Raises OSError and ClosedResourceError when it has
-        gone, and for one that has read nothing for `write_stall_seconds`."""
-        sock, rest = self._stream.socket, memoryview(data)
-        shield = trio.lowlevel.current_task() is not self._reader  # the reader is cancelled only with the connection
-        while rest:
-            unread = _unread(sock)
-            deadline = trio.current_time() + self._write_stall_seconds
-            with trio.CancelScope(shield=shield, deadline=deadline) as limit:
-                rest = rest[await sock.send(rest) :]
-            if limit.cancelled_caught and _unread(sock) >= unread:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-                sock.close()
 
     async def _end_when_idle(self) -> None:
         """After the idle time, or at once when the server ends."""
@@ -283,7 +276,8 @@ class Connection:
     async def _close(self) -> None:
         """Say that no more comes, then close; reading ends with it."""
         try:
-            await self._stream.send_eof()
+            if isinstance(self._stream, trio.abc.HalfCloseableStream):  # TLS says it itself
+                await self._stream.send_eof()
         except (trio.BrokenResourceError, trio.BusyResourceError, trio.ClosedResourceError):
             pass  # gone already, or in mid-write
         finally:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 
+from gridsched.api.tls import Certificate
 from gridsched.daytime import Window
 
 MIB = 1024 * 1024
@@ -45,4 +46,5 @@ class FrontSettings:
     image_max_bytes: int = 20 * MIB
     image_seconds: float = 10.0  # for all of one request's
     image_hosts: frozenset[str] = frozenset()  # host:port; asked wherever they are
+    certificate: Certificate | None = None  # TLS, where there is one
     batches: BatchFigures = BatchFigures()

@@ -16,7 +16,7 @@ import trio
 from gridsched.api.app import LAST_WORDS_SECONDS, Front
 from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
-from gridsched.app.start import Machine, Say, StartError
+from gridsched.app.start import Machine, Say, StartError, certificate_of
 from gridsched.control.authority import Authority
 from gridsched.core.errors import CoreError
 from gridsched.engine.child import KILLED_SECONDS
@@ -138,12 +138,13 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def figures_of(settings: Settings) -> FrontSettings:
-    """The figures of the front."""
+    """The figures of the front. Raises StartError."""
     return FrontSettings(
         host=settings.server.host,
         names=frozenset({socket.gethostname().lower()}),
         cors_origins=frozenset(settings.server.cors_origins),
         trusted_proxies=settings.server.trusted_proxies,
+        certificate=certificate_of(settings),
         max_body_bytes=settings.server.max_body_bytes,
         embedding_chunk=settings.scheduler.embedding_chunk,
         stall_seconds=settings.scheduler.stall_limit_seconds,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.api.listen import CannotListen, PortTaken, listen
+from gridsched.api.tls import CannotSpeakTls, Certificate
 from gridsched.ports import EngineInfo
 from gridsched.runtime.heartbeat import Listener
 from gridsched.runtime.runtime import Parts
@@ -101,3 +102,14 @@ def open_port(settings: Settings) -> socket.socket:
 def describe(engine: EngineInfo) -> str:
     """The engine in a few words."""
     return f"{engine.path or 'llama-server'} ({engine.version}, {engine.backend})"
+
+
+def certificate_of(settings: Settings) -> Certificate | None:
+    """The certificate that TLS is spoken with, None for plain HTTP. Raises StartError."""
+    tls = settings.server.tls
+    if tls.certificate is None:
+        return None
+    try:
+        return Certificate(tls.certificate, tls.key)
+    except CannotSpeakTls as error:
+        raise StartError(settings.told(("server", "tls", "certificate"), str(error))) from None

@@ -24,6 +24,7 @@ def main(args: argparse.Namespace) -> int:
     """
     try:
         settings, source = settings_of(args)
+        app.certificate_of(settings)
         taken = _port_problem(settings)  # looked at first: a server that starts meanwhile has it, and waits for us
         with machine(args, settings, or_visit=True) as found:
             for row in table.rows(found, source):

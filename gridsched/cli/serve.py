@@ -61,6 +61,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace, manager: Manager) -> int:
     settings, source = settings_of(args)
+    scheme = "https" if app.certificate_of(settings) is not None else "http"
     with (
         app.open_port(settings) as listener,
         machine(args, settings) as found,
@@ -81,7 +82,7 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(row)
 
         def ready() -> None:
-            tell(f"listening  http://{where}:{port}")
+            tell(f"listening  {scheme}://{where}:{port}")
             manager.ready()
 
         code = app.serve(found, settings, listener, access, ready, manager, tape, batches)

@@ -35,7 +35,6 @@ from gridsched.settings.values import (
     TEXT,
     WINDOW,
     Amount,
-    Reads,
     duration,
     is_null,
     one_of,
@@ -48,13 +47,24 @@ from gridsched.vram.launches import CacheTypes
 _SWITCH: Mapping[str, object] = {"on": True, "off": False}
 
 
-def _no_tls(value: object) -> None:
-    """Raises ValueError for all but nothing."""
-    if not is_null(value):
-        raise ValueError("TLS is not spoken here: put a proxy that speaks it in front, and name it in trusted_proxies")
+class TlsSettings(Section):
+    """The certificate that clients of other machines are shown; `null` is plain HTTP."""
 
+    certificate: Annotated[Path | None, or_word(PATH, "null")] = _setting(
+        None,
+        "PEM file with the server's certificate and those of its issuers: TLS is then spoken, and plain HTTP only with"
+        " who is on this machine. A renewed file is taken without a restart.",
+    )
+    key: Annotated[Path | None, or_word(PATH, "null")] = _setting(
+        None, "PEM file with its key, without a password; `null` is the certificate's file."
+    )
 
-_NO_TLS = Reads("`null`", lambda value, _: _no_tls(value), {"type": "null"})
+    @field_validator("key")
+    @classmethod
+    def _of_a_certificate(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        if key is not None and info.data.get("certificate", key) is None:
+            raise ValueError("`certificate` is missing")
+        return key
 
 
 class ServerSettings(Section):
@@ -68,9 +78,7 @@ class ServerSettings(Section):
         "Origins whose pages may use this server from a browser, as in `http://localhost:3000`: each whole, with its"
         " port; there is no `*`.",
     )
-    tls: Annotated[None, _NO_TLS] = _setting(
-        None, "Plain HTTP is spoken, and nothing else can be said here; a proxy in front of this server may speak TLS."
-    )
+    tls: TlsSettings = _setting(TlsSettings(), "TLS, for clients of other machines.")
     trusted_proxies: Annotated[tuple[Annotated[Network, NETWORK], ...], BeforeValidator(_list)] = _setting(
         (),
         "Addresses, or ranges such as `10.0.0.0/8`, of proxies in front of this server: they alone are believed when"

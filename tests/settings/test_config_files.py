@@ -68,9 +68,9 @@ def test_every_default_can_be_written_out() -> None:
     assert (entry.aliases, entry.flags, entry.default_class) == (("gpt-4o",), ("-fa", "on"), None)
 
 
-def test_that_tls_is_not_spoken_is_said() -> None:
-    """Whoever asks for it does not get a server that speaks in the clear."""
-    assert "put a proxy" in fault("server: {tls: {certificate: a.pem, key: b.pem}}")
+def test_a_key_without_its_certificate_is_a_fault() -> None:
+    """It says which of the two is missing."""
+    assert "`certificate` is missing" in fault("server: {tls: {key: b.pem}}")
 
 
 def test_the_readmes_table_is_up_to_date() -> None:
