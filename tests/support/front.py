@@ -177,6 +177,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     world: SimWorld | None = None,
     batches: BatchStore | None = None,
     wall: Clock | None = None,
+    authority: Authority | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean.
 
@@ -208,7 +209,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     ended = trio.Event()
-    authority = Authority(ADMIN_WORD)
+    authority = authority or Authority(ADMIN_WORD)
     front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches)
 
     async def serve() -> None:
