@@ -1,124 +1,147 @@
-"""What the client commands share: where the server is, and how to say that it is not there, or is something else."""
+"""What the client commands share: asking the server that is meant, following what goes on there, showing the answer.
+
+A verb's path is its row's in `control`, never written here.
+"""
 
 import argparse
-import os
-import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from ipaddress import ip_address
-from pathlib import Path
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from gridsched.library.names import printable
-from gridsched.settings.admin_token import read_admin_token
-from gridsched.settings.paths import DataDirError, Holder, data_dir_path, owner_of
-
-DEFAULT_URL = "http://127.0.0.1:1234"
-
+from gridsched.cli import known, show
+from gridsched.cli.failures import FAILURES, NotOurs, Refused, explain
+from gridsched.cli.streams import tell
+from gridsched.cli.where import add_server_arguments, choose, usual_server
 
 ANSWER_SECONDS = 20.0
 """What a command asks takes a server no second; a script must not wait for ever on one that hangs."""
 
-
-class NotOurs(Exception):
-    """What answers is no gridsched; the sentence says how that is known."""
-
-
-class Refused(Exception):
-    """The server answers that it will not, or cannot; the sentence and the code are its own."""
-
-    def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(message)
-        self.code = code
+LOOK_SECONDS = 0.2
+"""Between two looks at an operation."""
 
 
-def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare `--server`, None where none is named, which leaves it to be found; and `--api-key`."""
-    url = os.environ.get("GRIDSCHED_URL") or None
-    shown = (url or "the data directory's").replace("%", "%%")
-    parser.add_argument("--server", metavar="URL", type=_url, default=url, help=f"the server (GRIDSCHED_URL; {shown})")
-    key = os.environ.get("GRIDSCHED_API_KEY")
-    parser.add_argument("--api-key", metavar="KEY", default=key, help="sent as a bearer token (GRIDSCHED_API_KEY)")
-
-
-def _url(text: str) -> str:
-    """A server's address. Raises ArgumentTypeError."""
-    try:
-        url = httpx.URL(text)
-        if url.scheme in ("http", "https") and url.host and (url.port or 0) < 2**16:
-            return text
-    except httpx.InvalidURL:
-        pass
-    raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no address such as {DEFAULT_URL}")
-
-
-def usual_server(data_dir: Path | None = None, named: str | None = None) -> tuple[str, str | None]:
-    """Where the server of the data directory listens, unless another was named, and the admin token that it knows us
-    by, which goes nowhere else (H6); else the one that was named, or where one listens that was told nothing, and
-    none."""
-    with suppress(DataDirError):
-        path = data_dir_path(data_dir, os.environ)
-        if (owner := owner_of(path)) is not None and owner.port and (named is None or is_at(owner, named)):
-            return owner.url, read_admin_token(path)
-    return named or DEFAULT_URL, None
-
-
-def is_at(owner: Holder, server: str) -> bool:
-    """Whether an address is that of the server of a data directory, which has told another name of it."""
-    url = httpx.URL(server)
-    return url.port == owner.port and (_is_loopback(url.host) or url.host == owner.host)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what every command has that asks a server."""
+    add_server_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the server's answer as it is, as one JSON document")
 
 
 def connect(args: argparse.Namespace) -> httpx.Client:
     """A client for the server that the arguments name, else the usual one, which is put down in them. Never through a
-    proxy of the environment."""
+    proxy of the environment. Raises KnownError."""
+    choose(args)
     if not args.server or not args.api_key:
         args.server, token = usual_server(getattr(args, "data_dir", None), args.server)
         args.api_key = args.api_key or token
     headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
-    return httpx.Client(base_url=args.server, headers=headers, trust_env=False, timeout=httpx.Timeout(10.0, read=None))
+    timeout = httpx.Timeout(10.0, read=None)
+    return httpx.Client(
+        base_url=args.server, headers=headers, trust_env=False, timeout=timeout, verify=_trust(args.server, args.ca)
+    )
 
 
-def fetch(client: httpx.Client, path: str, method: str = "GET") -> Mapping[str, Any]:
+def _trust(url: str, ca: str | None) -> ssl.SSLContext | bool:
+    """Whose certificates are believed: those of the authority that is kept with the server, else the machine's. Raises
+    KnownError."""
+    if not url.startswith("https:"):
+        return False  # reading the machine's authorities takes a while
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError too
+        raise known.KnownError(f"{ca} is no certificate of an authority: {error.strerror or error}") from None
+
+
+def ask(client: httpx.Client, verb: str, **given: object) -> Mapping[str, Any]:
+    """What the verb answers; None in its arguments is left to the server. Raises httpx.HTTPError, Refused, NotOurs."""
+    from gridsched.control.verbs import BY_NAME  # noqa: PLC0415 - the table brings the core along: a fifth of a second
+
+    rest = BY_NAME[verb].rest
+    if rest is None:
+        raise ValueError(f"{verb} has no path")
+    path, told = rest.path, {name: value for name, value in given.items() if value is not None}
+    for name in [name for name in told if f"{{{name}}}" in path]:
+        path = path.replace(f"{{{name}}}", quote(str(told.pop(name)), safe=""))
+    if rest.method in ("GET", "DELETE"):
+        return fetch(client, path, rest.method, params={name: _text(value) for name, value in told.items()})
+    return fetch(client, path, rest.method, json=told)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def fetch(client: httpx.Client, path: str, method: str = "GET", **sent: Any) -> Mapping[str, Any]:
     """The JSON object at a path, or that is answered there. Raises httpx.HTTPError, Refused and NotOurs."""
-    answer = client.request(method, path, timeout=ANSWER_SECONDS)
+    sent = {name: value for name, value in sent.items() if value}
+    return answered(client.request(method, path, timeout=ANSWER_SECONDS, **sent))
+
+
+def answered(answer: httpx.Response) -> Mapping[str, Any]:
+    """The JSON object that an answer is. Raises httpx.HTTPError, Refused and NotOurs."""
     try:
         told = answer.json()
     except ValueError:
         told = None
     if answer.is_success and isinstance(told, dict):
         return told
-    if answer.status_code not in (401, 403) and isinstance(told, dict) and isinstance(told.get("error"), dict):
-        raise Refused(str(told["error"].get("message", "")), str(told["error"].get("code", "")))
+    if isinstance(told, dict) and isinstance(error := told.get("error"), dict) and "message" in error:
+        raise Refused(str(error["message"]), str(error.get("code", "")), error)
     answer.raise_for_status()
     raise NotOurs("it sends no JSON object")
 
 
-def explain(args: argparse.Namespace, error: httpx.HTTPError | NotOurs | Refused) -> int:
-    """Say why there is no answer, or none of ours, and what to do; the exit code."""
-    match error:
-        case httpx.HTTPStatusError(response=answer) if answer.status_code in (401, 403):
-            sentence = f"the server at {args.server} wants another key ({answer.status_code}); name it with --api-key"
-        case httpx.HTTPStatusError(response=answer):
-            sentence = f"the server at {args.server} answers {answer.status_code} here; is it a gridsched?"
-        case Refused():
-            sentence = str(error)
-        case httpx.ReadTimeout():
-            sentence = f"the server at {args.server} does not answer within {ANSWER_SECONDS:g} s: it hangs"
-        case NotOurs():
-            sentence = f"what answers at {args.server} is no gridsched: {error}"
-        case _:
-            sentence = (
-                f"no server answers at {args.server} ({error}); start one (gridsched serve) or name it (--server)"
-            )
-    print(f"gridsched: {printable(sentence)}", file=sys.stderr)
-    return 1
+def follow(client: httpx.Client, begun: Mapping[str, Any], heard: show.Tell) -> Mapping[str, Any]:
+    """The end of an operation that has begun, told by `heard` until then: its result. What is over at once comes back
+    as it is. Raises httpx.HTTPError, Refused and NotOurs."""
+    if not is_operation(begun):
+        return begun
+    told = begun
+    while told.get("state") == "running":
+        heard(float(told.get("done") or 0), told.get("total"), str(told.get("text", "")))
+        time.sleep(LOOK_SECONDS)
+        told = ask(client, "explain", job=begun["id"])
+    if told.get("state") == "done":
+        return told
+    error = told.get("error")
+    if isinstance(error, dict):
+        raise Refused(str(error.get("message", "")), str(error.get("code", "")), error)
+    raise Refused(f"{begun['id']} was cancelled", "cancelled")
+
+
+def is_operation(told: Mapping[str, Any]) -> bool:
+    """Whether an answer is of a verb that goes on."""
+    return str(told.get("id", "")).startswith("op-") and "state" in told
+
+
+def run(
+    args: argparse.Namespace,
+    asked: Callable[[httpx.Client], Mapping[str, Any]],
+    shown: Callable[[Mapping[str, Any]], None],
+    part: str | None = None,
+) -> int:
+    """Ask, and show the answer: to a person, or as it is, or a part of it. 0, or 1 where there is none."""
+    try:
+        with connect(args) as client:
+            told = asked(client)
+        if args.json:
+            tell(json.dumps(told if part is None else told.get(part)))
+        else:
+            _show(shown, told)
+    except FAILURES as error:
+        return explain(args, error)
+    return 0
+
+
+def _show(shown: Callable[[Mapping[str, Any]], None], told: Mapping[str, Any]) -> None:
+    """Raises NotOurs where the answer is none of gridsched's."""
+    try:
+        shown(told)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotOurs(
+            f"its answer lacks something ({type(error).__name__} {error}); is it of another version?"
+        ) from None

@@ -2,16 +2,23 @@
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import httpx
 
-from gridsched.cli.client import NotOurs, add_server_arguments, connect, explain
+from gridsched.cli.client import answered, connect
+from gridsched.cli.failures import FAILURES, NotOurs, Refused, explain
+from gridsched.cli.show import say
+from gridsched.cli.where import add_server_arguments
 from gridsched.library.names import printable
 
 LONGEST_SHOWN = 60
 """Characters of what is not ours that a sentence repeats."""
+
+AGAIN_SECONDS = 1.0
+"""Between two tries to reach a server that has gone."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +52,12 @@ def _plain(value: object) -> str:
 
 
 def read_events(client: httpx.Client, *, since: int, follow: bool) -> Iterator[Mapping[str, object]]:
-    """The server's lines, oldest first; for ever with `follow`. Raises httpx.HTTPError and NotOurs."""
-    params = {"since": str(since), "follow": "1" if follow else "0"}
-    with client.stream("GET", "/api/events", params=params) as answer:
-        answer.raise_for_status()
+    """The server's lines, oldest first; for ever with `follow`. Raises httpx.HTTPError, Refused and NotOurs."""
+    headers = {"Last-Event-ID": str(since)} if since else {}
+    with client.stream("GET", "/api/events", params={"follow": "1" if follow else "0"}, headers=headers) as answer:
+        if answer.is_error:
+            answer.read()
+            answered(answer)
         if not answer.headers.get("content-type", "").startswith("text/event-stream"):
             raise NotOurs("it sends no events")
         for text in answer.iter_lines():
@@ -66,12 +75,41 @@ def _decision(text: str) -> Mapping[str, object]:
         raise NotOurs(f"it sends {text.strip()[:LONGEST_SHOWN]}") from None
 
 
+def lines(args: argparse.Namespace) -> Iterator[Mapping[str, object]]:
+    """All lines that are wanted. With `--follow` a server that has gone is waited for, and taken up after its last
+    line. Raises what `read_events` does."""
+    since, has_begun, is_gone = args.since, False, False
+    while True:
+        try:
+            with connect(args) as client:
+                for line in read_events(client, since=since, follow=args.follow):
+                    since, has_begun, is_gone = _seq(line, since), True, False
+                    yield line
+        except (httpx.TransportError, Refused) as error:
+            if not (args.follow and has_begun and _may_pass(error)):
+                raise
+        if not args.follow:
+            return
+        if not is_gone:
+            is_gone = True
+            say(f"the server at {args.server} has gone; this goes on when it is back")
+        time.sleep(AGAIN_SECONDS)
+
+
+def _may_pass(error: Exception) -> bool:
+    return not isinstance(error, Refused) or error.code in ("starting", "draining")
+
+
+def _seq(line: Mapping[str, object], before: int) -> int:
+    seq = line.get("seq")
+    return seq if isinstance(seq, int) else before
+
+
 def main(args: argparse.Namespace) -> int:
     """Print the log. 0 when it ends, 1 when no server answers, or another program."""
     try:
-        with connect(args) as client:
-            for line in read_events(client, since=args.since, follow=args.follow):
-                print(json.dumps(line) if args.json else sentence(line), flush=True)
-    except (httpx.HTTPError, NotOurs) as error:
+        for line in lines(args):
+            print(json.dumps(line) if args.json else sentence(line), flush=True)
+    except FAILURES as error:
         return explain(args, error)
     return 0

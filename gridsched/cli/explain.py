@@ -1,39 +1,40 @@
 """`gridsched explain JOB`: why a job waits and for how long, what would go for it, and what was decided about it."""
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
-import httpx
-
-from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.client import add_client_arguments, ask, is_operation, run
 from gridsched.cli.events import sentence
-from gridsched.cli.table import size
+from gridsched.cli.words import size, word
 from gridsched.library.names import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_server_arguments(parser)
-    parser.add_argument("job", metavar="JOB", help="its number: X-Gridsched-Job-Id of the answer, or from `jobs`")
-    parser.add_argument("--json", action="store_true", help="the server's answer as it is")
+    add_client_arguments(parser)
+    text = "its number: X-Gridsched-Job-Id of the answer, or from `jobs`; op-N is an operation"
+    parser.add_argument("job", metavar="JOB", type=word, help=text)
 
 
 def rows(told: Mapping[str, Any]) -> Iterator[str]:
-    """The lines for a person. Raises NotOurs where the answer is none of gridsched's."""
-    try:
-        yield (
-            f"job {told['job']} {told['state']}: {told['text']}"
-            if told["text"] != "over"
-            else f"job {told['job']} is over"
-        )
-        if told["plan"] is not None:
-            yield from _plan(told["plan"])
-        yield from (f"  {sentence(line)}" for line in told["story"])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise NotOurs("it sends no job") from None
+    """The lines for a person."""
+    if is_operation(told):
+        yield from _operation(told)
+        return
+    yield (
+        f"job {told['job']} is over" if told["text"] == "over" else f"job {told['job']} {told['state']}: {told['text']}"
+    )
+    if told["plan"] is not None:
+        yield from _plan(told["plan"])
+    yield from (f"  {sentence(line)}" for line in told["story"])
+
+
+def _operation(told: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{told['id']} {told['verb']} {told['state']}: {told['text']}".rstrip(": ")
+    error = told.get("error")
+    if error:
+        yield f"  {error['message']}"
 
 
 def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -46,13 +47,11 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {one['model']} goes: {size(one['bytes'])}{steps}{' ' if terms else ''}{terms}"
 
 
+def show(told: Mapping[str, Any]) -> None:
+    """Print what is known of a job."""
+    print("\n".join(printable(row) for row in rows(told)))
+
+
 def main(args: argparse.Namespace) -> int:
     """Print what is known of the job. 0, or 1 when nobody knows it, or no server answers."""
-    try:
-        with connect(args) as client:
-            told = fetch(client, f"/api/jobs/{quote(args.job, safe='')}")
-        lines = [json.dumps(told)] if args.json else [printable(row) for row in rows(told)]
-    except (httpx.HTTPError, NotOurs, Refused) as error:
-        return explain(args, error)
-    print("\n".join(lines))
-    return 0
+    return run(args, lambda client: ask(client, "explain", job=args.job), show)

@@ -1,38 +1,39 @@
-"""`gridsched jobs`: who waits at a running server and why, and who runs. One line a job."""
+"""`gridsched jobs`: who waits at a running server and why, who runs, and what else goes on. A row each."""
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-import httpx
+from gridsched.cli.client import add_client_arguments, ask, run
+from gridsched.cli.show import table
 
-from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
-from gridsched.library.names import printable
+HEADS = ("state", "class", "job", "model", "what")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_server_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="the server's answer as it is")
+    add_client_arguments(parser)
 
 
-def rows(told: Mapping[str, object]) -> Iterator[str]:
-    """The lines for a person. Raises NotOurs where the answer is none of gridsched's."""
-    try:
-        for state in ("running", "waiting"):
-            for job in told[state]:  # type: ignore[attr-defined]  # JSON
-                yield printable(f"{state} {job['class']:<11} job {job['job']:<6} {job['model']}: {job['text']}")
-    except (KeyError, TypeError, ValueError):
-        raise NotOurs("it sends no jobs") from None
+def rows(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The rows for a person: those that run, those that wait, operations."""
+    for state in ("running", "waiting"):
+        for job in told[state]:
+            yield state, str(job["class"]), str(job["job"]), str(job["model"]), str(job["text"])
+    for one in told.get("operations", ()):
+        model = (one.get("arguments") or {}).get("model", "-")
+        yield str(one["state"]), "-", str(one["id"]), str(model), f"{one['verb']}: {one['text']}".rstrip(": ")
+
+
+def show(told: Mapping[str, Any]) -> None:
+    """Print the jobs."""
+    found = list(rows(told))
+    if found:
+        table(HEADS, found, right=("job",))
+    else:
+        print("no jobs")
 
 
 def main(args: argparse.Namespace) -> int:
     """Print the jobs. 0, or 1 when no server answers, or another program."""
-    try:
-        with connect(args) as client:
-            told = fetch(client, "/api/jobs")
-        lines = [json.dumps(told)] if args.json else list(rows(told)) or ["no jobs"]
-    except (httpx.HTTPError, NotOurs, Refused) as error:
-        return explain(args, error)
-    print("\n".join(lines))
-    return 0
+    return run(args, lambda client: ask(client, "list_jobs"), show)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch, is_at
-from gridsched.cli.options import a_path, say
+from gridsched.cli.client import ask as client_ask
+from gridsched.cli.client import run
+from gridsched.cli.failures import explain
+from gridsched.cli.known import KnownError
+from gridsched.cli.show import say
+from gridsched.cli.where import choose, is_at
 from gridsched.settings.admin_token import FILE, read_admin_token
 from gridsched.settings.paths import DataDirError, Holder, data_dir_path, owner_of
 
@@ -22,24 +24,16 @@ class NotHere(Exception):
     """There is no such server here, or no credential for it; one sentence."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a command for whoever may change a server."""
-    add_server_arguments(parser)
-    parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="of the server (GRIDSCHED_DATA_DIR)")
-
-
-def ask(args: argparse.Namespace, path: str, tell: Callable[[Mapping[str, Any]], None]) -> int:
-    """Post to a path, and tell what is answered; the exit code."""
+def ask(args: argparse.Namespace, verb: str, shown: Callable[[Mapping[str, Any]], None]) -> int:
+    """Have the server do what changes it, and show what is answered; the exit code."""
     try:
         _find(args)
-        with connect(args) as client:
-            tell(fetch(client, path, "POST"))
     except (NotHere, DataDirError) as error:
         say(str(error))
         return 1
-    except (httpx.HTTPError, NotOurs, Refused) as error:
+    except KnownError as error:
         return explain(args, error)
-    return 0
+    return run(args, lambda client: client_ask(client, verb), shown)
 
 
 def until_done(in_flight: int) -> str:
@@ -48,7 +42,8 @@ def until_done(in_flight: int) -> str:
 
 
 def _find(args: argparse.Namespace) -> None:
-    """Complete `server` and `api_key` from the data directory. Raises NotHere, DataDirError."""
+    """Complete `server` and `api_key` from the data directory. Raises NotHere, DataDirError, KnownError."""
+    choose(args)
     data_dir = data_dir_path(args.data_dir, os.environ)
     owner = owner_of(data_dir)
     if args.server is None:

@@ -7,10 +7,12 @@ so that `gridsched events` does not pay for the server.
 """
 
 import argparse
+import difflib
 import errno
 import importlib
+import re
 import sys
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from gridsched import __version__
 from gridsched.cli import streams
@@ -25,6 +27,12 @@ COMMANDS = {
     "check": "check the configuration, the engine, the devices and every model's fit",
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
+    "ps": "what is loaded at a running server, how busy it is, and who waits",
+    "load": "have a running server load a model",
+    "unload": "have a running server unload a model",
+    "pin": "keep a model loaded",
+    "unpin": "let a model go like any other",
+    "servers": "name servers for these commands: add, list, use, remove",
     "engine": "llama-server builds side by side: list, use, install, test, rollback",
     "keys": "API keys: add, list, revoke",
     "restart": "end a running server in peace, and have it started again",
@@ -44,6 +52,9 @@ TAKES_WORDS = frozenset(("estimate", "watchdog"))
 the command's own, so the command's parser does not see them."""
 
 
+_NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+
+
 class Command(Protocol):
     """What a command's module offers."""
 
@@ -54,6 +65,22 @@ class Command(Protocol):
         """Do it; the result is the exit code."""
 
 
+class Parser(argparse.ArgumentParser):
+    """Says which verbs there are where none was given, and which command was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit code 2."""
+        if "are required: VERB" in message or "are required: COMMAND" in message:
+            self.print_help(sys.stderr)
+            self.exit(2)
+        if (wrong := _NO_CHOICE.search(message)) is not None:
+            close = difflib.get_close_matches(wrong[1], re.findall(r"'([^']*)'", wrong[2]), 1)
+            message = (
+                f"{message[: wrong.start()]}there is no {wrong[1]!r}{f'; did you mean {close[0]}?' if close else ''}"
+            )
+        super().error(message)
+
+
 def load(name: str) -> Command:
     """Import a command's module."""
     return cast("Command", importlib.import_module(f"gridsched.cli.{name.replace('-', '_')}"))
@@ -61,11 +88,16 @@ def load(name: str) -> Command:
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser with every command's name and the chosen one's options."""
-    parser = argparse.ArgumentParser(prog="gridsched", description="One scheduler owns the GPU.")
+    parser = Parser(prog="gridsched", description="One scheduler owns the GPU.")
     parser.add_argument("--version", action="version", version=f"gridsched {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == chosen:
             load(name).add_arguments(sub)
     return parser

@@ -1,43 +1,47 @@
 """`gridsched models`: what a running server has; with `--errors` how far off its estimates were, by architecture."""
 
 import argparse
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import httpx
-
-from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.client import add_client_arguments, ask, run
 from gridsched.cli.components import COMPONENTS
-from gridsched.cli.table import size
-from gridsched.library.names import printable
+from gridsched.cli.show import table
+from gridsched.cli.words import size, size_or_none
 
 WORDS = {key.removesuffix("_bytes"): word for word, key in COMPONENTS}
 SIGNS = "+ is planned beyond what was taken, - short of it; in per cent of what was taken"
+
+HEADS = ("model", "state", "fits", "size", "quant", "architecture", "trained", "estimated", "measured")
+FIGURES = ("size", "trained", "estimated", "measured", "launches", "median", "least", "most")
 
 Rows = Callable[[Mapping[str, Any]], Iterator[tuple[str, ...]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_server_arguments(parser)
+    add_client_arguments(parser)
     parser.add_argument("--errors", action="store_true", help="how far off estimates were, by architecture")
-    parser.add_argument("--json", action="store_true", help="the server's answer as it is")
 
 
 def models(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """A row a model, and one for a name over another, whose figures stand with its base."""
-    yield "model", "state", "architecture", "device", "estimated", "measured"
+    yield HEADS
     for model in told["models"]:
-        first = (str(model["id"]), str(model["state"]), str(model["architecture"]) or "-")
         if base := model.get("base"):
-            yield (*first[:2], f"served by {base}", "-", "-", "-")
+            yield str(model["id"]), str(model["state"]), f"served by {base}", *("-" for _ in HEADS[3:])
             continue
-        devices = model["devices"] or [{"name": "-", "estimated_bytes": None, "measured_bytes": None}]
-        for device in devices:
-            figures = (device["estimated_bytes"], device["measured_bytes"])
-            yield (*first, str(device["name"]), *("-" if each is None else size(int(each)) for each in figures))
-            first = ("", "", "")
+        yield (
+            str(model["id"]),
+            str(model["state"]),
+            str(model["fits"]),
+            size_or_none(model["size_bytes"] or None),
+            str(model["quantization"] or "-"),
+            str(model["architecture"] or "-"),
+            str(model["ctx_train"] or "-"),
+            size_or_none(model["estimated_bytes"]),
+            size_or_none(model["measured_bytes"]),
+        )
 
 
 def errors(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -55,33 +59,22 @@ def _signed(count: int) -> str:
     return f"{'-' if count < 0 else '+'}{size(abs(count))}"
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Columns as wide as they need."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield printable("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def lines(told: Mapping[str, Any], chosen: Rows) -> list[str]:
-    """The table for a person. Raises NotOurs where the answer is none of gridsched's."""
-    try:
-        return list(table(list(chosen(told))))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise NotOurs("it sends no models") from None
+def show(told: Mapping[str, Any], chosen: Rows) -> None:
+    """Print the table for a person."""
+    heads, *rows = chosen(told)
+    table(heads, rows, right=FIGURES)
 
 
 def main(args: argparse.Namespace) -> int:
     """Print the models, or the errors. 0, or 1 when no server answers, or another program."""
-    try:
-        with connect(args) as client:
-            told = fetch(client, "/api/models")
-        if args.json:
-            shown = [json.dumps(told["errors"] if args.errors else told)]
-        elif args.errors and not told.get("errors"):
-            shown = ["nothing was measured yet: a model is, once it has served a request"]
+
+    def shown(told: Mapping[str, Any]) -> None:
+        if not args.errors:
+            show(told, models)
+        elif told["errors"]:
+            show(told, errors)
+            print(SIGNS)
         else:
-            shown = [*lines(told, errors), SIGNS] if args.errors else lines(told, models)
-    except (httpx.HTTPError, NotOurs, Refused) as error:
-        return explain(args, error)
-    print("\n".join(shown))
-    return 0
+            print("nothing was measured yet: a model is, once it has served a request")
+
+    return run(args, lambda client: ask(client, "list_models"), shown, part="errors" if args.errors else None)

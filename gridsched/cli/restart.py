@@ -3,17 +3,18 @@
 import argparse
 
 from gridsched.cli import local
+from gridsched.cli.client import add_client_arguments
 from gridsched.cli.streams import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    local.add_arguments(parser)
+    add_client_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Ask for it. 0 when the server has agreed, 1 when it refuses or is not there."""
-    return local.ask(args, "/api/restart", lambda told: tell(_sentence(told["in_flight"])))
+    return local.ask(args, "restart", lambda told: tell(_sentence(told["in_flight"])))
 
 
 def _sentence(in_flight: int) -> str:

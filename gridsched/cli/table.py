@@ -6,21 +6,11 @@ from ipaddress import ip_address
 import trio
 
 from gridsched.app import Machine, describe
+from gridsched.cli.words import size
 from gridsched.control.authority import Authority
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
 from gridsched.ports import Catalog, CatalogModel, DeviceInfo, HostMemory, VirtualEntry
-
-GIB = 2**30
-UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-
-
-def size(count: int) -> str:
-    """Bytes for a person: three digits and a unit."""
-    for unit, name in UNITS:
-        if count >= unit:
-            return f"{count / unit:.3g} {name}" if count < 1000 * unit else f"{count / unit:.0f} {name}"
-    return f"{count} B"
 
 
 def too_big_for(option: LaunchOption, devices: Sequence[DeviceInfo], host: HostMemory | None = None) -> bool:

@@ -258,7 +258,7 @@ async def test_they_are_listed_with_their_base_and_how_it_stands(autojump_clock:
         told = (await house.ask("GET", "/api/models")).json["models"]
         assert isinstance(told, list)
         assert [each["id"] for each in told[-3:]] == ["reviewer", "plain", "sizes"]
-        shown = "\n".join(models.lines({"models": told}, models.models))
+        shown = "\n".join("  ".join(row) for row in models.models({"models": told}))
         assert re.search(r"reviewer +ready +served by sim-chat-4b +- +- +-", shown)
         alone = (await house.ask("GET", "/api/models/reviewer")).json
         assert (alone["id"], alone["base"], alone["state"]) == ("reviewer", "sim-chat-4b", "ready")

@@ -6,8 +6,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gridsched.cli.client import NotOurs, Refused, add_server_arguments, connect, explain, fetch
+from gridsched.cli.client import connect, fetch
 from gridsched.cli.events import read_events, sentence
+from gridsched.cli.failures import NotOurs, Refused, explain
+from gridsched.cli.where import add_server_arguments
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.paths import DataDir
 
@@ -34,7 +36,18 @@ def refused(answer: httpx.Response) -> Exception:
 
 
 @pytest.mark.parametrize(
-    "text", ["foo", "", "http://", "http://[::1", "http://h:99999", "ftp://h", "127.0.0.1:1", "http://a\nb"]
+    "text",
+    [
+        "foo",
+        "",
+        "http://",
+        "http://[::1",
+        "http://h:99999",
+        "ftp://h",
+        "h.example",
+        "http://a\nb",
+        "http://u:k@h",
+    ],
 )
 def test_an_address_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is asked, as an option that is wrong."""

@@ -4,7 +4,8 @@ import pytest
 from trio.testing import MockClock
 
 from gridsched.cli import models
-from gridsched.cli.client import NotOurs
+from gridsched.cli.main import main
+from tests.support.answering import answering
 from tests.support.front import serving
 
 CHAT = "/v1/chat/completions"
@@ -52,13 +53,26 @@ TOLD = {
         {
             "id": "a",
             "state": "ready",
+            "fits": "now",
+            "size_bytes": 2 << 30,
+            "quantization": "Q4_K_M",
             "architecture": "qwen3",
-            "devices": [
-                {"name": "gpu0", "estimated_bytes": 3 << 30, "measured_bytes": 2 << 30},
-                {"name": "gpu1", "estimated_bytes": 1 << 30, "measured_bytes": None},
-            ],
+            "ctx_train": 40960,
+            "estimated_bytes": 4 << 30,
+            "measured_bytes": 3 << 30,
         },
-        {"id": "b", "state": "unavailable", "architecture": "", "devices": []},
+        {
+            "id": "b",
+            "state": "unavailable",
+            "fits": "never",
+            "size_bytes": 0,
+            "quantization": "",
+            "architecture": "",
+            "ctx_train": 0,
+            "estimated_bytes": None,
+            "measured_bytes": None,
+        },
+        {"id": "c", "state": "ready", "base": "a"},
     ],
     "errors": [
         {
@@ -77,22 +91,25 @@ TOLD = {
 }
 
 
-def test_the_tables_are_for_a_person() -> None:
-    """A row a device, and a row an architecture with signs."""
-    assert models.lines(TOLD, models.models) == [
-        "model  state        architecture  device  estimated  measured",
-        "a      ready        qwen3         gpu0    3 GiB      2 GiB",
-        "                                  gpu1    1 GiB      -",
-        "b      unavailable  -             -       -          -",
+def test_the_tables_are_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row a model, and a row an architecture with signs; plain where nobody looks, and every row as long."""
+    models.show(TOLD, models.models)
+    assert capsys.readouterr().out.splitlines() == [
+        "model  state        fits          size  quant   architecture  trained  estimated  measured",
+        "a      ready        now          2 GiB  Q4_K_M  qwen3           40960      4 GiB     3 GiB",
+        "b      unavailable  never            -  -       -                   -          -         -",
+        "c      ready        served by a      -  -       -                   -          -         -",
     ]
-    assert models.lines(TOLD, models.errors)[1].split(None, 5) == [
+    models.show(TOLD, models.errors)
+    assert capsys.readouterr().out.splitlines()[1].split(None, 5) == [
         *("qwen3", "2", "+1.23%", "-0.20%", "+3.00%"),
         "compute +2 MiB, outside +0 B, total -3 MiB",
     ]
 
 
 @pytest.mark.parametrize("told", [{}, {"models": 3}, {"models": [3]}, {"models": [{"id": "a"}]}])
-def test_what_is_no_list_of_models_is_not_ours(told: dict[str, object]) -> None:
+def test_what_is_no_list_of_models_is_not_ours(told: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
     """Another program's JSON is no traceback."""
-    with pytest.raises(NotOurs):
-        models.lines(told, models.models)
+    with answering(told) as url:
+        assert main(["models", "--server", url]) == 1
+    assert f"what answers at {url} is no gridsched" in capsys.readouterr().err

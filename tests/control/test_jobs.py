@@ -29,7 +29,7 @@ async def test_S9b_jobs_that_wait_and_run_are_listed_with_the_reason(autojump_cl
             (row,) = told["running"]  # type: ignore[misc]  # JSON
             assert row["text"] == "step 1/1 on sim-chat-4b for 0.0s"
             assert list(jobs.rows(told)) == [
-                "running interactive job 1      sim-chat-4b: step 1/1 on sim-chat-4b for 0.0s"
+                ("running", "interactive", "1", "sim-chat-4b", "step 1/1 on sim-chat-4b for 0.0s")
             ]
 
 

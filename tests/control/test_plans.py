@@ -142,7 +142,7 @@ async def test_H5_what_cannot_be_planned_is_said(autojump_clock: MockClock) -> N
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, port: int, *words: str) -> int:
     """`gridsched plan` where no server answers."""
     monkeypatch.delenv("GRIDSCHED_URL", raising=False)
-    monkeypatch.setattr("gridsched.cli.client.DEFAULT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setattr("gridsched.cli.where.DEFAULT_URL", f"http://127.0.0.1:{port}")
     return program.main(["plan", "--data-dir", str(folder), *words])
 
 
