@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gridsched.control.authority import Authority
 from gridsched.control.confirm import Confirmations
+from gridsched.control.downloads import Downloads
 from gridsched.control.operations import Operations
 from gridsched.runtime.runtime import Runtime
 
@@ -37,3 +38,4 @@ class Services:
     operations: Operations = field(default_factory=Operations)
     confirmations: Confirmations = field(default_factory=Confirmations)
     place: Place | None = None
+    hub: Downloads | None = None
