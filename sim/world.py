@@ -202,7 +202,7 @@ class World:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def _reload(self) -> None:
-        """A model or a family leaves the configuration for a while, or a figure changes."""
+        """A model or a family leaves the configuration for a while, or is launched otherwise, or a figure changes."""
         rng = self.faults.pick("reload")
         if self.scenario.families and chance(rng, 0.3):
             self.moments.post(FamiliesChanged(()))
@@ -211,6 +211,11 @@ class World:
         if chance(rng, 0.5):
             gone = rng.choice(self.scenario.models).name
             self._change_models(tuple(model for model in self.scenario.models if model.name != gone))
+            self.moments.later(rng.uniform(1, 20), partial(self._change_models, self.scenario.models))
+            return
+        if chance(rng, 0.5):
+            changed = rng.choice(self.scenario.models).name
+            self._change_models(tuple(map(partial(_launched_otherwise, changed), self.scenario.models)))
             self.moments.later(rng.uniform(1, 20), partial(self._change_models, self.scenario.models))
             return
         policy = replace(self.scenario.policy, interactive_cooldown_seconds=rng.choice((0.0, 1.0, 3.0)))
@@ -223,3 +228,8 @@ class World:
         if models != self._models:
             self._models = models
             self.moments.post(ModelsChanged(self._models))
+
+
+def _launched_otherwise(name: str, spec: ModelSpec) -> ModelSpec:
+    """A model with other flags, where it is the one."""
+    return replace(spec, launched_with="other flags") if spec.name == name else spec

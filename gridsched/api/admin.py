@@ -74,17 +74,17 @@ def build(house: House, services: Services) -> QuartTrio:
     app.url_map.merge_slashes = False  # a redirect would turn a POST into a GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
     _add_errors(app, house)
-    _add_routes(app, house)
+    _add_routes(app, house, services)
     add_verbs(app, services)
     return app
 
 
-def _add_routes(app: QuartTrio, house: House) -> None:
+def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
     began = trio.current_time()
 
     @app.get("/health")
     async def get_health() -> Response:
-        told = health(house, began)
+        told = health(house, began, services.reloader)
         if request.args.get("deep") not in {"1", "true"}:
             return as_json(told)
         if (problem := _refusal(house, Scope.INFERENCE, Scope.READ)) is not None:  # it makes models work

@@ -68,10 +68,17 @@ class Front:
         self._resolve = resolve
         self._store = store
         self._services = services or (lambda runtime: Services(runtime, authority))
+        self._house: House | None = None
+
+    def go_by(self, settings: FrontSettings) -> None:
+        """Take these figures for requests and connections that come from now on."""
+        self._settings = settings
+        if self._house is not None:
+            self._house.settings = settings
 
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
-        house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
+        house = self._house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
         data_plane = DataPlane(house, self._store)
         services = self._services(runtime)
         app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services)))
@@ -120,14 +127,21 @@ class Dispatch:
     def __init__(self, house: House, data_plane: DataPlane, rest: QuartTrio) -> None:
         self._data_plane = data_plane
         self._rest = rest
-        self._settings = settings = house.settings
-        self._origins = Origins(settings.host, settings.cors_origins, settings.names)
+        self._house = house
         self._authority = house.authority
-        self._gate = Gate(house.authority, settings.trusted_proxies)
+        self._go_by(house.settings)
+
+    def _go_by(self, settings: FrontSettings) -> None:
+        """What is made of the figures, which may be others by the next request."""
+        self._settings = settings
+        self._origins = Origins(settings.host, settings.cors_origins, settings.names)
+        self._gate = Gate(self._authority, settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request. A connection makes no other kind of scope."""
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
+        if self._settings is not self._house.settings:
+            self._go_by(self._house.settings)
         headers = joined(scope["headers"])
         answer = _adding(self._origins.headers(headers), send)
         address = self._gate.whence(scope["client"], headers)

@@ -70,7 +70,7 @@ class DataPlane:
     def __init__(self, house: House, store: BatchStore | None = None) -> None:
         self._house = house
         self._inference = Inference(house)
-        self._room = Room(BODIES_AT_ONCE * house.settings.max_body_bytes)
+        self._room = Room(lambda: BODIES_AT_ONCE * house.settings.max_body_bytes)
         self.batches = Batches(house, self._inference, store)
 
     async def __call__(

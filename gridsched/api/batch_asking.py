@@ -52,13 +52,16 @@ class Asker:
     """Asks for one batch. `left` is how many seconds of its completion window there are."""
 
     def __init__(self, office: Office, record: BatchRecord, left: Callable[[], float]) -> None:
-        self.window: Window | None = office.house.settings.batches.window
-        if record.window is not None:
-            self.window = window_of(record.window)
+        self._own_window = window_of(record.window) if record.window is not None else None
         self._office = office
         self._record = record
         self._left = left
         self._jobs: dict[str, JobId] = {}
+
+    @property
+    def window(self) -> Window | None:
+        """When its lines may begin: its own, else the server's of now."""
+        return self._own_window or self._office.house.settings.batches.window
 
     def held(self) -> str | None:
         """Why no line may begin, as a sentence's end; None where one may."""

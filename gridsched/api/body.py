@@ -31,10 +31,16 @@ ROOM_RETRY_SECONDS = 5.0
 
 
 class Room:
-    """The memory that there is for large bodies, in bytes: `left` of it is free."""
+    """The memory that there is for large bodies, in bytes: `left` of it is free. How much there is may change."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self.left = most_bytes
+    def __init__(self, most_bytes: Callable[[], int]) -> None:
+        self._most_bytes = most_bytes
+        self._taken = 0
+
+    @property
+    def left(self) -> int:
+        """What nobody has."""
+        return self._most_bytes() - self._taken
 
     @contextmanager
     def share(self) -> Iterator[Callable[[int], None]]:
@@ -47,13 +53,13 @@ class Room:
             if size > self.left:
                 said = "the bodies of the requests that are here take all the memory that there is for them"
                 raise RequestError(Problem("queue_full", said, retry_after_seconds=ROOM_RETRY_SECONDS))
-            self.left -= size
+            self._taken += size
             taken += size
 
         try:
             yield take
         finally:
-            self.left += taken
+            self._taken -= taken
 
 
 class Incoming:

@@ -12,6 +12,7 @@ from gridsched import __version__
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import House
 from gridsched.api.steps import run_step
+from gridsched.control.reloading import Reloader
 from gridsched.control.status import availability
 from gridsched.core.commands import Rejection
 from gridsched.core.ids import ModelName
@@ -36,8 +37,9 @@ _PROBES: Mapping[Capability, tuple[JobKind, str, bytes]] = {
 """The smallest real request for what a model can do, the cheapest first."""
 
 
-def health(house: House, began: float) -> dict[str, object]:
-    """What the contract says of /health. `began` is the clock when the front began to serve."""
+def health(house: House, began: float, reloader: Reloader | None = None) -> dict[str, object]:
+    """What the contract says of /health. `began` is the clock when the front began to serve. Who looks after the server
+    believes in a configuration only where nothing of it is refused, or waits for a restart."""
     runtime = house.runtime
     snapshot = runtime.snapshot()
     engine = runtime.parts.engine.info()
@@ -58,6 +60,8 @@ def health(house: House, began: float) -> dict[str, object]:
         "engine": {"ok": engine.ok, "version": engine.version, "backend": engine.backend, "problem": engine.problem},
         "devices": _devices(house, snapshot),
         "models_indexed": len(runtime.parts.catalog.models()),
+        "config_error": reloader.error if reloader is not None else None,
+        "config_needs_restart": reloader.needs_restart if reloader is not None else (),
     }
 
 

@@ -8,7 +8,7 @@ opens a file, for a client. Must never change a byte beside the values that it r
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -217,37 +217,39 @@ def _words(place: Path) -> str:
 class Images:
     """Fetches what requests name. `resolve` looks hosts up."""
 
-    def __init__(self, figures: FrontSettings, resolve: Resolver = look_up) -> None:
+    def __init__(self, figures: Callable[[], FrontSettings], resolve: Resolver = look_up) -> None:
         self._figures = figures
-        self._fetcher = Fetcher(figures.image_max_bytes, figures.image_hosts, resolve)
+        self._resolve = resolve
         self._turns = trio.CapacityLimiter(REQUESTS_AT_ONCE)
 
     async def put_in(self, request: InferenceRequest, links: tuple[Link, ...]) -> dict[str, bytes]:
         """The members that go up changed, with the images in them. Raises RequestError."""
         if not links:
             return {}
-        if not self._figures.fetches_images:
+        figures = self._figures()
+        if not figures.fetches_images:
             message = "this server fetches no images (server.image_urls): send them as data:image/…;base64,…"
             raise invalid(message, links[0].param, CODE)
         async with self._turns:
-            images = await self._fetch(links, len(request.body))
+            images = await self._fetch(links, len(request.body), figures)
         work = partial(changed, request, links, images)
         size = len(request.body) + sum(len(image.data) for image in images.values())
         return await beside(size, work)
 
-    async def _fetch(self, links: tuple[Link, ...], body_bytes: int) -> Mapping[str, Image]:
+    async def _fetch(self, links: tuple[Link, ...], body_bytes: int, figures: FrontSettings) -> Mapping[str, Image]:
         """Each image once, some at a time, all of them within their time. Raises RequestError."""
-        allowance = Allowance((self._figures.max_body_bytes - body_bytes) * 3 // 4)  # of what base64 makes of it
+        fetcher = Fetcher(figures.image_max_bytes, figures.image_hosts, self._resolve)
+        allowance = Allowance((figures.max_body_bytes - body_bytes) * 3 // 4)  # of what base64 makes of it
         images: dict[str, Image] = {}
         refusals: dict[str, Refused] = {}
         places = trio.CapacityLimiter(AT_ONCE)
-        with trio.move_on_after(self._figures.image_seconds) as limit:
+        with trio.move_on_after(figures.image_seconds) as limit:
             async with trio.open_nursery() as nursery:
 
                 async def fetch(url: str) -> None:
                     async with places:
                         try:
-                            images[url] = await self._fetcher.fetch(url, allowance)
+                            images[url] = await fetcher.fetch(url, allowance)
                         except Refused as refused:
                             refusals[url] = refused
                             nursery.cancel_scope.cancel()
@@ -259,7 +261,7 @@ class Images:
                 raise invalid(f"the image is not taken: {refusals[link.url]}", link.param, CODE)
         if limit.cancelled_caught:
             late = next(link for link in links if link.url not in images)
-            message = f"the image is not taken: it was not there within {self._figures.image_seconds:g} s"
+            message = f"the image is not taken: it was not there within {figures.image_seconds:g} s"
             raise invalid(message, late.param, CODE)
         return images
 

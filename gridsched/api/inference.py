@@ -61,7 +61,7 @@ class Inference:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._images = Images(house.settings, house.resolve)
+        self._images = Images(lambda: house.settings, house.resolve)
 
     async def serve(
         self,

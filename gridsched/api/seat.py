@@ -30,10 +30,11 @@ CLIENT_CLOSED = 499
 TAKEN_AWAY = Outcome(OutcomeKind.ABORTED, status=0, answered=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class House:
     """What handlers need of the server. `stop` is set when the front ends; `authority` knows who may do what; `resolve`
-    looks the hosts of images up."""
+    looks the hosts of images up. The `settings` may become others between two requests: nobody keeps a figure of them
+    longer than one."""
 
     runtime: Runtime
     settings: FrontSettings

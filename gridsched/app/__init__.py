@@ -4,9 +4,13 @@ Everything that can be wrong is found before the first process is started, and e
 to do, and an exit code.
 """
 
+from gridsched.app.cataloguing import no_model
 from gridsched.app.checking import engine_faults, launch_faults, our_flags
-from gridsched.app.finding import ENGINES, find_machine, no_model, pinned_engine, plan_here, told_in
+from gridsched.app.finding import ENGINES, find_machine, pinned_engine, plan_here, told_in
+from gridsched.app.reloading import Source
 from gridsched.app.serving import (
+    Again,
+    Beside,
     Broken,
     access_in,
     figures_of,
@@ -36,9 +40,12 @@ __all__ = [
     "DATA_DIR_IN_USE",
     "ENGINES",
     "PORT_TAKEN",
+    "Again",
+    "Beside",
     "Broken",
     "Machine",
     "Say",
+    "Source",
     "StartError",
     "SystemClock",
     "access_in",

@@ -9,7 +9,8 @@ from pathlib import Path
 import trio
 
 from gridsched.api.listen import crowded, room_for_connections
-from gridsched.app.checking import launch_faults, our_flags, setting_of, unchecked
+from gridsched.app.cataloguing import Cataloguer, headroom_of, usual_in
+from gridsched.app.reloading import Machinery
 from gridsched.app.start import Machine, Say, StartError, SystemClock
 from gridsched.control.plans import Planner
 from gridsched.control.problems import RequestError
@@ -18,7 +19,7 @@ from gridsched.core.events import Event
 from gridsched.core.scheduler import Scheduler
 from gridsched.devices.choice import Usable, Wanted, all_of
 from gridsched.devices.discover import NoDevice, discover
-from gridsched.devices.headroom import Headroom
+from gridsched.devices.margin import HostWithin, Margin, MonitorWithin
 from gridsched.devices.processes import HostHeld
 from gridsched.devices.procfs import memory_pressure
 from gridsched.engine.builds import BuildError, Builds
@@ -28,10 +29,7 @@ from gridsched.engine.locate import FoundEngine
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.sweep import others, sweep
 from gridsched.engine.upstream import SocketUpstream
-from gridsched.library.catalog import ModelCatalog
-from gridsched.library.planning import Defaults
-from gridsched.library.scan import usual_folders
-from gridsched.library.sources import read_library, with_problems
+from gridsched.library.live import LiveCatalog
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.dispatch import tell_served
 from gridsched.runtime.heartbeat import HeartbeatFile, Listener
@@ -49,7 +47,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     """Find devices, engine and models. Blocks, and runs the engine once: not inside trio. Raises StartError."""
     if data_dir.holder is None:  # beside a server there is nothing to tidy up, and nothing that a visitor may
         sweep(data_dir.path, data_dir.run, say)
-    headroom = Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
+    headroom = headroom_of(settings)
     wanted = Wanted(headroom, settings.devices.ignore, settings.devices.total_bytes)
     engine_found = find_engine(
         str(settings.engine.path) if settings.engine.path else None, environ, pinned_engine(settings, data_dir.path)
@@ -58,40 +56,24 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         found = discover(wanted, settings.devices.host_budget_bytes, _cards_of(engine_found))
     except NoDevice as error:
         raise StartError(str(error)) from None
-    infos, host, silent = found.monitor.devices(), found.host, found.silent
+    margin = Margin(headroom)  # which a reload may change
+    monitor, silent = MonitorWithin(found.monitor, margin), found.silent
+    infos, host = monitor.devices(), HostWithin(found.host, margin) if found.host is not None else None
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say, owned=data_dir.holder is None)
-    folders = _folders(settings, data_dir, environ, home)
-    faults = tuple(launch_faults(settings, engine_found.options))
-    refused = {name: f"{setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
-    entries, virtuals, families = settings.entries(), settings.virtual_entries(), settings.family_entries()
-    library = with_problems(read_library(entries, folders, virtuals, families), refused)
-    own = settings.defaults
-    catalog = ModelCatalog(
-        library,
-        infos,
-        store.measurements(),
-        defaults=Defaults(
-            own.ctx_target, own.ctx_floor, own.parallel, own.idle_ttl_seconds, own.cache_type, own.reasoning_format
-        ),
-        families=families,
-        default_model=settings.library.default_model,
-        engine_build=engine_found.info.version,
-        host=host.spec if host is not None else None,
-    )
+    usual = usual_in(data_dir.path, environ, home)
+    beside = (lambda: host.spec) if host is not None else (lambda: None)
+    cataloguer = Cataloguer(engine_found, monitor.devices, store.measurements, beside, usual)
+    made = cataloguer.make(settings)
+    catalog = made.catalog
     cards = frozenset(info.identity for info in infos)
     store.prune(Known(catalog.fingerprints(), engine_found.info.version, cards))
-    told = [settings.told(key, sentence) for _, key, sentence in faults]
-    in_the_way = [] if engine_found.info.ok else [engine_found.info.problem, *told, *unchecked(settings)]
-    in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
-    in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
-    if in_the_way:
-        raise StartError("\n".join(in_the_way))
+    if made.in_the_way:
+        raise StartError("\n".join(made.in_the_way))
     listed = engine_found.devices
     notes = [*found.notes, *match(infos, listed).notes, *unmeasured(listed, infos), *catalog.notes]
     notes += advice(listed, engine_found.card_trouble, (), compiler=False)
     notes += [*how_it_listens(engine_found), *crowded(room_for_connections())]
     notes += others(data_dir.path, found.holders)
-    problems = [*catalog.problems, *told]
     engine = LlamaEngine(
         engine_found,
         infos,
@@ -101,8 +83,11 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
     upstream, clock = SocketUpstream(engine.endpoint), SystemClock()
-    parts = Parts(catalog, engine, upstream, found.monitor, store, clock, host, HostHeld(), memory_pressure, silent)
-    return Machine(parts, tuple(notes), tuple(problems), data_dir.holder, *told_in(data_dir), data_dir.path)
+    live = LiveCatalog(catalog)
+    parts = Parts(live, engine, upstream, monitor, store, clock, host, HostHeld(), memory_pressure, silent)
+    machinery = Machinery(live, cataloguer, margin, engine.be_patient)
+    told = told_in(data_dir)
+    return Machine(parts, tuple(notes), made.problems, data_dir.holder, *told, data_dir.path, machinery)
 
 
 def told_in(data_dir: DataDir) -> tuple[Callable[[int, str], None], Listener]:
@@ -127,24 +112,6 @@ def pinned_engine(settings: Settings, data_dir: Path) -> Path | None:
 def _cards_of(engine: FoundEngine) -> Usable:
     """Which cards an engine can compute on; all of them where there is no engine to ask."""
     return (lambda cards: match(cards, engine.devices).backends) if engine.info.ok else all_of
-
-
-def _folders(settings: Settings, data_dir: DataDir, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    folders: list[Path] = []
-    for entry in settings.library.dirs:
-        folders += usual_folders(data_dir.path, home, environ) if entry == "auto" else (Path(entry),)
-    return tuple(folders)
-
-
-def no_model(folders: tuple[Path, ...]) -> str:
-    """The sentence for a library without a single model."""
-    nowhere = "no folder: none of the usual ones is there (~/models, the caches of llama.cpp and the hub)"
-    looked = ", ".join(map(str, folders)) or nowhere
-    return (
-        f"no model found: looked for GGUF files in {looked}. Put one there, name a folder with --models-dir, "
-        "or configure one under models. gridsched demo shows it at work with two small ones, fetched into"
-        " ~/.cache/gridsched/models"
-    )
 
 
 def plan_here(parts: Parts, settings: Settings, model: str, ctx_size: int | None) -> Mapping[str, object]:

@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,8 +18,12 @@ import trio
 from gridsched.api.app import LAST_WORDS_SECONDS, Front
 from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
+from gridsched.app.reloading import ServerWorld, Source
 from gridsched.app.start import Machine, Say, StartError, certificate_of
 from gridsched.control.authority import Authority
+from gridsched.control.problems import RequestError
+from gridsched.control.reloading import Reloader
+from gridsched.control.services import Services
 from gridsched.core.errors import CoreError
 from gridsched.engine.child import KILLED_SECONDS
 from gridsched.metrics.registry import Metrics
@@ -51,6 +57,26 @@ def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:
         return Recorder(path, settings.policy(), say)
     except OSError as error:
         raise StartError(f"--record {path}: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Where settings are read from again, and who is told of each reload in a line."""
+
+    source: Source
+    tell: Say
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a server has beside its machine, where it has it: a tape, files and batches, a file to read again."""
+
+    recorder: Recorder | None = None
+    batches: BatchStore | None = None
+    again: Again | None = None
+
+
+NOTHING_BESIDE = Beside()
 
 
 Access = tuple[Authority, KeyFile | None]
@@ -88,8 +114,7 @@ def serve(
     access: Access,
     ready: Callable[[], None],
     manager: Manager,
-    recorder: Recorder | None = None,
-    batches: BatchStore | None = None,
+    beside: Beside = NOTHING_BESIDE,
 ) -> int:
     """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
     somebody asks it to end with another exit code, which is returned. `ready` is called when it takes requests. Raises
@@ -109,16 +134,34 @@ def serve(
         limits=limits_of(settings),
         sink=metrics.saw,
         timed=metrics.decided,
-        recorder=recorder,
+        recorder=beside.recorder,
         beat=beat,
     )
     metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
     metrics.watch_logs(parts.engine.lost_log_lines)
-    front = Front(listener, figures_of(settings), metrics, access[0], store=batches)
+    reloader: Reloader | None = None
+
+    def take_figures(settings: Settings) -> Callable[[], None]:
+        figures = figures_of(settings)
+
+        def take() -> None:
+            front.go_by(figures)
+            runtime.limits = limits_of(settings)
+
+        return take
+
+    if (again := beside.again) is not None:
+        world = ServerWorld(runtime, again.source, found.machinery, take_figures)
+        reloader = Reloader(runtime, world, settings, again.tell)
+    services = partial(Services, authority=access[0], reloader=reloader)
+    front = Front(listener, figures_of(settings), metrics, access[0], store=beside.batches, services=services)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        ending = partial(manager.stopping, longest_end_seconds(settings))
-        return trio.run(_serve, runtime, front, access, ready, ending, clock=SteadyClock())
+
+        def ending() -> None:
+            manager.stopping(longest_end_seconds(reloader.settings if reloader is not None else settings))
+
+        return trio.run(_serve, runtime, front, access, ready, ending, reloader, clock=SteadyClock())
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
 
@@ -174,7 +217,12 @@ def longest_end_seconds(settings: Settings) -> float:
 
 
 async def _serve(
-    runtime: Runtime, front: Front, access: Access, ready: Callable[[], None], ending: Callable[[], None]
+    runtime: Runtime,
+    front: Front,
+    access: Access,
+    ready: Callable[[], None],
+    ending: Callable[[], None],
+    reloader: Reloader | None,
 ) -> int:
     """`ready` is called when the first reading of the devices is in, `ending` when the end begins."""
     exit_code = 0
@@ -191,21 +239,29 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_signals, runtime, nursery.cancel_scope)
         nursery.start_soon(tell_the_end)
+        nursery.start_soon(_hang_ups, reloader)
         if keys is not None:
             nursery.start_soon(keys.follow, authority.keep)
+        if reloader is not None:
+            nursery.start_soon(reloader.run)
         exit_code = await runtime.serve(opened)
         nursery.cancel_scope.cancel()
     return exit_code
 
 
 async def _signals(runtime: Runtime, scope: trio.CancelScope) -> None:
-    """The first signal drains, the second ends at once. A terminal that is closed is no reason to cut answers off, and
-    none to end at all for who was started with `nohup`."""
-    wanted = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        wanted.append(signal.SIGHUP)
-    with trio.open_signal_receiver(*wanted) as signals:
+    """The first signal drains, the second ends at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         await anext(signals)
         runtime.end()
         await anext(signals)
         scope.cancel()
+
+
+async def _hang_ups(reloader: Reloader | None) -> None:
+    """SIGHUP has the configuration read again and ends nothing, under `nohup` and where a terminal closes too (J11)."""
+    with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
+            if reloader is not None:
+                with suppress(RequestError):  # it has been told
+                    await reloader.reload("SIGHUP")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gridsched.api.listen import CannotListen, PortTaken, listen
 from gridsched.api.tls import CannotSpeakTls, Certificate
@@ -18,6 +19,9 @@ from gridsched.settings.faults import SettingsError
 from gridsched.settings.load import defaults, find, load, override
 from gridsched.settings.paths import DataDir, DataDirError, DataDirInUse, Holder, data_dir_path
 from gridsched.settings.schema import Settings
+
+if TYPE_CHECKING:  # which knows StartError
+    from gridsched.app.reloading import Machinery
 
 CONFIGURATION, PORT_TAKEN, DATA_DIR_IN_USE = 2, 3, 4
 """Exit codes of the contract."""
@@ -55,6 +59,7 @@ class Machine:
 
     `data_dir` is where those look. `problems` are of the configuration: there can be a server, but it cannot do all
     that it was told. `holder` is a server that has the data directory already, which only `check` goes on beside.
+    `machinery` is what of it can be given other figures while it runs; None of a simulated one.
     """
 
     parts: Parts
@@ -64,6 +69,7 @@ class Machine:
     say_port: Callable[[int, str], None] = lambda port, host: None  # noqa: ARG005 - a simulated machine tells nobody
     beat: Listener = lambda beat: None  # noqa: ARG005 - the same
     data_dir: Path | None = None
+    machinery: "Machinery | None" = None
 
 
 def read_settings(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gridsched.app import (
     Machine,
+    Source,
     StartError,
     SystemClock,
     find_machine,
@@ -102,6 +103,12 @@ def settings_of(args: argparse.Namespace) -> tuple[Settings, str]:
     """The settings, and where they come from. Raises StartError."""
     host, port = getattr(args, "host", None), getattr(args, "port", None)
     return read_settings(args.config, os.environ, host, port, args.models_dir)
+
+
+def source_of(args: argparse.Namespace) -> Source:
+    """The same, to be read again."""
+    host, port = getattr(args, "host", None), getattr(args, "port", None)
+    return Source(args.config, os.environ, host, port, args.models_dir)
 
 
 def refuse(error: StartError) -> int:

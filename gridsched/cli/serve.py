@@ -17,6 +17,7 @@ from gridsched.cli.options import (
     refuse,
     say,
     settings_of,
+    source_of,
 )
 from gridsched.cli.streams import tell
 from gridsched.control.ending import RESTART
@@ -85,7 +86,9 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(f"listening  {scheme}://{where}:{port}")
             manager.ready()
 
-        code = app.serve(found, settings, listener, access, ready, manager, tape, batches)
+        again = app.Again(source_of(args), lambda line: tell(printable(line)))
+        beside = app.Beside(tape, batches, again)
+        code = app.serve(found, settings, listener, access, ready, manager, beside)
     if code == RESTART:
         tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")
     return code

@@ -37,7 +37,7 @@ class PlanArguments(OneModel, frozen=True, kw_only=True):
 
 
 async def _status(services: Services, _: Nothing, __: Call) -> Status:
-    return status(services.runtime)
+    return status(services.runtime, services.reloader)
 
 
 async def _models(services: Services, _: Nothing, __: Call) -> ModelList:

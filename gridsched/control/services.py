@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from gridsched.control.authority import Authority
 from gridsched.control.confirm import Confirmations
-from gridsched.control.downloads import Downloads
 from gridsched.control.operations import Operations
+from gridsched.control.reloading import Reloader
 from gridsched.runtime.runtime import Runtime
 
 
@@ -38,4 +38,4 @@ class Services:
     operations: Operations = field(default_factory=Operations)
     confirmations: Confirmations = field(default_factory=Confirmations)
     place: Place | None = None
-    hub: Downloads | None = None
+    reloader: Reloader | None = None

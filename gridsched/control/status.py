@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from gridsched.control.jobs import WaitingJob, waiting
+from gridsched.control.reloading import Reloader
 from gridsched.control.verb import Answer
 from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, InstanceView
@@ -97,9 +98,13 @@ class Status(Answer, frozen=True, kw_only=True):
     queues: Annotated[Mapping[str, QueueStatus], Meta(description="By class.")]
     waiting: Annotated[tuple[WaitingJob, ...], Meta(description="Who waits, and for what.")]
     failed: Annotated[Mapping[str, BackOff], Meta(description="Models whose loads fail.")]
+    config_error: Annotated[str | None, Meta(description="Why the configuration on disk is not what runs.")]
+    config_needs_restart: Annotated[
+        tuple[str, ...], Meta(description="Its settings that hold only once the server is started again.")
+    ]
 
 
-def status(runtime: Runtime) -> Status:
+def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
     """What there is at this moment: devices, processes, queues, who waits and why, models in back-off."""
     now = runtime.snapshot()
     return Status(
@@ -119,6 +124,8 @@ def status(runtime: Runtime) -> Status:
             name: BackOff(retry_after_s=round(max(0.0, retry_at - now.at), 3), reason=why)
             for name, (retry_at, why) in now.failed.items()
         },
+        config_error=reloader.error if reloader is not None else None,
+        config_needs_restart=reloader.needs_restart if reloader is not None else (),
     )
 
 

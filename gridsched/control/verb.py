@@ -55,11 +55,10 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a verb; of a long one `operation` is the id of the operation that it runs as."""
+    """One use of a verb."""
 
     asker: Asker
     tell: Tell = lambda done, total, text: None  # noqa: ARG005 - nobody listens
-    operation: str = ""
 
 
 class Victim(Answer, frozen=True, kw_only=True):

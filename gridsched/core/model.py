@@ -105,6 +105,8 @@ class ModelSpec:
 
     `pinned`: R1. `reserved_slots`: slots kept for interactive work (S6), None for automatic.
     `idle_ttl_seconds`: R6, None for never. `load_seconds`: expected time of a load, from measurement or size.
+    `launched_with` tells apart what its processes are started with beside an option: what takes no memory, so that no
+    key knows of it.
     """
 
     name: ModelName
@@ -113,6 +115,7 @@ class ModelSpec:
     reserved_slots: int | None = None
     idle_ttl_seconds: float | None = None
     load_seconds: float = 10.0
+    launched_with: str = ""
 
 
 @dataclass(frozen=True, slots=True)

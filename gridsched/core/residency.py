@@ -66,7 +66,8 @@ class Instance:
     `paused` says that it stands still, since `paused_at`, and `awake_until` that it does not for a while (S10).
     `allocated` is what its engine says of its buffers (L2). `failure` is why it is gone or has to go, None for one that
     is sound or was told to end. `host_held_bytes` is the last reading of what it holds of host memory, None where it
-    could not be read, and `host_first_bytes` the first since it was ready (M11).
+    could not be read, and `host_first_bytes` the first since it was ready (M11). `launched_with` is its model's when it
+    was begun.
     """
 
     id: InstanceId
@@ -107,8 +108,10 @@ class Instance:
     devices: tuple[DeviceName, ...] = field(init=False)
     device: DeviceName | None = field(init=False)
     parallel: int = field(init=False)
+    launched_with: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.launched_with = self.model.spec.launched_with
         self.devices = self.option.devices
         self.device = self.devices[0] if self.devices else None
         self.parallel = self.option.parallel

@@ -10,7 +10,7 @@ device whose mode or turn changes. All waiting jobs are never walked, and planni
 load.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
 
@@ -18,7 +18,7 @@ from gridsched.core import (
     aborts,
     admission,
     ahead,
-    errands,
+    configured,
     families,
     growth,
     guard,
@@ -28,7 +28,6 @@ from gridsched.core import (
     outlook,
     pause,
     persons,
-    pins,
     planning,
     rebalance,
     relief,
@@ -114,7 +113,7 @@ class Scheduler:
             MemoryReleased: self._memory_released,
             ProbeDue: self._probe_due,
             DeviceLost: partial(losses.lost, self._state),
-            DeviceBack: partial(losses.back, self._state),
+            DeviceBack: self._device_back,
             HostMemoryRead: partial(growth.host_read, self._state),
             LoadAsked: partial(persons.load_asked, self._state),
             UnloadAsked: partial(persons.unload_asked, self._state),
@@ -197,6 +196,13 @@ class Scheduler:
         """L6d: whether its loads fail, and it is not tried again yet."""
         known = self._state.models.get(model)
         return known is not None and known.retry_at > now
+
+    def outdated(self, specs: Iterable[ModelSpec]) -> tuple[ModelName, ...]:
+        """The models with a process whose launch there would be no more if these were the models."""
+        models = self._state.models
+        known = ((models[spec.name], spec) for spec in specs if spec.name in models)
+        pairs = ((model.instance, spec) for model, spec in known if model.instance is not None)
+        return tuple(spec.name for instance, spec in pairs if configured.is_outdated(instance, spec))
 
     def story(self, job_id: JobId | None = None, *, instance_id: InstanceId | None = None) -> tuple[str, ...]:
         """What was decided lately about a job or an instance, a line each."""
@@ -523,6 +529,10 @@ class Scheduler:
         lifecycle.device_read(self._state, event)
         growth.watch(self._state, event.device)
 
+    def _device_back(self, event: DeviceBack) -> None:
+        losses.back(self._state, event)
+        configured.replace_outdated(self._state)  # what could not be loaded there again meanwhile
+
     def _devices_changed(self, event: DevicesChanged) -> None:
         state = self._state
         state.ledger.set_devices(event.devices, event.host)
@@ -533,30 +543,7 @@ class Scheduler:
         self._configured("devices", names)
 
     def _models_changed(self, event: ModelsChanged) -> None:
-        """Those that stay keep what is known of them. The order is the configuration's: pins load by it (R7)."""
-        state = self._state
-        before, state.models = state.models, {}
-        for spec in event.models:
-            model = before.pop(spec.name, None)
-            if model is None:
-                model = ModelState(spec)
-            elif spec.pinned is not model.spec.pinned:  # a later word than any person's
-                model.pin = None
-                model.put_down = False
-            same = _keys(model.spec) == _keys(spec)
-            model.spec = spec
-            model.removed = False
-            if model.failure is not None and not same:
-                lifecycle.close_back_off(state, model)
-            state.models[spec.name] = model
-        for name, model in before.items():
-            model.removed = True
-            model.pin, model.put_down = None, False  # whether or not a process of it outlives it
-            if model.errand is not None:
-                errands.refuse(state, model, admission.model_not_found(name))
-            if model.queue.count or model.instance is not None or model.leaving:
-                state.models[name] = model
-        pins.refresh(state)
+        configured.models_changed(self._state, event.models)
         self._configured("models", str(len(event.models)))
 
     def _families_changed(self, event: FamiliesChanged) -> None:
@@ -593,11 +580,6 @@ class Scheduler:
 
     def _timer_fired(self, event: TimerFired) -> None:
         """Time takes effect in every step whose moment has come, not only in this one."""
-
-
-def _keys(spec: ModelSpec) -> list[str]:
-    """What its launches are, by file, flags, devices and engine."""
-    return [option.key for option in spec.options]
 
 
 def _runs_again(record: JobRecord, outcome: Outcome) -> bool:

@@ -31,9 +31,10 @@ MINUTE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Patience:
-    """How long a process may take to be ready, and to end when it is told to."""
+    """How long a process may take to be ready, and to end when it is told to. Shared by all: what it says when one
+    begins to be waited for holds."""
 
     startup_seconds: float
     grace_seconds: float

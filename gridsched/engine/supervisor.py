@@ -115,6 +115,11 @@ class LlamaEngine:
         elif instance_id not in self._begun:
             self._stopped_ahead.add(instance_id)
 
+    def be_patient(self, startup_timeout_seconds: float, stop_grace_seconds: float) -> None:
+        """Wait as long from now on for processes that are started, or told to end, after this."""
+        self._patience.startup_seconds = startup_timeout_seconds
+        self._patience.grace_seconds = stop_grace_seconds
+
     def pause(self, instance_id: InstanceId) -> None:
         """Stop signal to a serving process (S10)."""
         self._signal(instance_id, signal.SIGSTOP)

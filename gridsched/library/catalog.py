@@ -5,7 +5,9 @@ with, what it was told of measurements since, and the files of a model that had 
 that are back when somebody asks for it. Any other change of files, devices or settings makes a new one.
 """
 
+import hashlib
 import math
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,6 +52,8 @@ REASONING = "--reasoning-format"
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
 """What a load takes until one was timed: process start and warm-up, then a usual disk. Both are guesses."""
+
+_SALT = secrets.token_bytes(16)
 
 
 Fault = tuple[tuple[str, str, str], str]
@@ -172,16 +176,11 @@ class ModelCatalog:
             option=option,
             capabilities=entry.plan.capabilities,
             mmproj=entry.source.projector.path if entry.source.projector else None,
-            flags=entry.source.entry.flags + self._thinking(entry.source.entry, entry.plan.capabilities),
+            flags=entry.source.entry.flags
+            + _thinking(entry.source.entry, entry.plan.capabilities, self._ground.defaults),
             env=entry.source.entry.env,
             facts=entry.plan.facts(entry.source, option, self._devices),
         )
-
-    def _thinking(self, entry: ModelEntry, capabilities: frozenset[Capability]) -> tuple[str, ...]:
-        """How thoughts are handed out, where that is not as the engine does by itself or as a flag says."""
-        word = entry.reasoning_format or self._ground.defaults.reasoning_format
-        said = any(flag.partition("=")[0] == REASONING for flag in entry.flags)
-        return (REASONING, word) if word != "auto" and not said and Capability.CHAT in capabilities else ()
 
     def learn(self, measurements: Mapping[str, Measurement]) -> bool:
         """Charge every launch what was measured beside the buffers of any (L2), and say whether that changes a charge.
@@ -345,7 +344,7 @@ def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground) -> _Entry:
     except Unservable as error:
         return _Entry(source, None, _model(source, aliases, None, None, printable(str(error))))
     options, doubts = planned.measured(ground.measurements, _usable(devices))
-    spec = _spec(source, options, ground.measurements, ground.defaults)
+    spec = _spec(source, options, ground, planned.capabilities)
     return _Entry(source, planned, _model(source, aliases, planned, spec, None), doubts)
 
 
@@ -387,9 +386,27 @@ def _model(
     )
 
 
+def _thinking(entry: ModelEntry, capabilities: frozenset[Capability], defaults: Defaults) -> tuple[str, ...]:
+    """How thoughts are handed out, where that is not as the engine does by itself or as a flag says."""
+    word = entry.reasoning_format or defaults.reasoning_format
+    said = any(flag.partition("=")[0] == REASONING for flag in entry.flags)
+    return (REASONING, word) if word != "auto" and not said and Capability.CHAT in capabilities else ()
+
+
+def _launched_with(entry: ModelEntry, capabilities: frozenset[Capability], defaults: Defaults) -> str:
+    """What a process is started with that no key of a launch knows of, because it takes no memory. Of the environment
+    a digest that means nothing elsewhere: it may hold a secret, and this is written on tapes."""
+    words = [*sorted(capability.value for capability in capabilities), *_thinking(entry, capabilities, defaults)]
+    if entry.env:
+        said = repr(sorted(entry.env.items())).encode()
+        words.append(hashlib.blake2b(said, key=_SALT, digest_size=8).hexdigest())
+    return " ".join(words)
+
+
 def _spec(
-    source: Source, options: tuple[LaunchOption, ...], measurements: Mapping[str, Measurement], defaults: Defaults
+    source: Source, options: tuple[LaunchOption, ...], ground: _Ground, capabilities: frozenset[Capability]
 ) -> ModelSpec:
+    measurements, defaults = ground.measurements, ground.defaults
     entry = source.entry
     beside = (source.projector, source.draft, *source.adapters)
     size_bytes = sum(file.size_bytes for file in (source.file, *beside) if file is not None)
@@ -403,6 +420,7 @@ def _spec(
         reserved_slots=entry.reserved_slots,
         idle_ttl_seconds=idle_seconds if math.isfinite(idle_seconds) else None,
         load_seconds=next((seconds for seconds in timed if seconds is not None), estimate),
+        launched_with=_launched_with(entry, capabilities, defaults),
     )
 
 

@@ -57,10 +57,12 @@ than once a second. llama-server looks whether a plain answer's client is still 
 second, and each answer of its own wakes that, one about slots too: asked more often, it works for nobody to the end."""
 
 
-def tell_served(catalog: Catalog, post: Post) -> None:
-    """Tell the scheduler which models can be served, and what families they make: other files may have changed both."""
+def tell_served(catalog: Catalog, post: Post, *, had_families: bool = False) -> None:
+    """Tell the scheduler which models can be served, and what families they make: other files may have changed both.
+    `had_families`: it knows of some, and is to hear that there are none."""
     post(ModelsChanged(tuple(model.spec for model in catalog.models() if model.spec is not None)))
-    if families := catalog.families():
+    families = catalog.families()
+    if families or had_families:
         post(FamiliesChanged(tuple(family.spec for family in families if family.best is not None)))
 
 

@@ -5,7 +5,7 @@
 Owns start, drain and stop (P8). Knows no HTTP library: the front is a coroutine that serves until its nursery ends.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import trio
@@ -13,7 +13,7 @@ import trio
 from gridsched.core.commands import Log
 from gridsched.core.events import DevicesChanged, DrainBegan, Event, InstanceReady
 from gridsched.core.ids import JobId, ModelName
-from gridsched.core.model import LaunchOption
+from gridsched.core.model import LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.scheduler import Scheduler
 from gridsched.core.snapshot import Explanation, Jobs, LoadView, Snapshot
@@ -106,7 +106,7 @@ class Runtime:
             monitor=parts.monitor,
             store=parts.store,
             recent=recent,
-            warn=self._tell,
+            warn=self.note,
             host=parts.host,
         )
         scheduler = Scheduler(policy, check_invariants=check, guarded=True)
@@ -116,7 +116,7 @@ class Runtime:
         )
         held = parts.held_on_host
         self._host_sampler = held and HostSampler(held, parts.engine.processes, self._actor.post)
-        self._watch = ClockWatch(parts.clock, self._tell)
+        self._watch = ClockWatch(parts.clock, self.note)
         self.adviser = Adviser(parts.catalog)
         self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
         self.wishes = Wishes(self._actor.post, self.adviser)
@@ -161,6 +161,14 @@ class Runtime:
         """What a person's load of a model would come to now, by its ladder or by other options; None for one that the
         scheduler does not know."""
         return self._actor.scheduler.outlook(model, trio.current_time(), options)
+
+    def served(self) -> tuple[ModelSpec, ...]:
+        """The models that can be served."""
+        return tuple(model.spec for model in self.parts.catalog.models() if model.spec is not None)
+
+    def outdated(self, models: Iterable[ModelSpec]) -> tuple[ModelName, ...]:
+        """Those that would be loaded anew if these were the models."""
+        return self._actor.scheduler.outdated(models)
 
     async def look_again(self, model: ModelName) -> bool:
         """Whether a model that could not be served can be now (F11); then the scheduler has been told, before whoever
@@ -241,6 +249,6 @@ class Runtime:
             phase, in_flight = (lambda: self.phase), (lambda: self.desk.open_tickets)
             nursery.start_soon(heartbeat, self._actor.pulse, phase, in_flight, self._beat)
 
-    def _tell(self, log: Log) -> None:
+    def note(self, log: Log) -> None:
         """A line of the decision log that is no decision of the scheduler's."""
         self.log.add(log, self.parts.clock.wall_seconds())

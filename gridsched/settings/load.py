@@ -4,6 +4,7 @@ Must never stop at the first fault, and never let a YAML or pydantic exception o
 """
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -91,6 +92,17 @@ def _read(path: Path) -> bytes:
             raise OSError(errno.ESPIPE, "it is a pipe, not a file")
         os.set_blocking(file.fileno(), True)
         return file.read(MAX_FILE_BYTES + 1)
+
+
+def looked_at(path: Path) -> object:
+    """What is another when a file says something else, or cannot be read for another reason; None where it is not
+    there. Of its content only: the same again is no change, whichever way it came."""
+    try:
+        return hashlib.sha256(_read(path)).digest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.errno
 
 
 def parse(text: str, source: str, around: Surroundings) -> Settings:

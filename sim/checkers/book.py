@@ -319,6 +319,7 @@ class Book(Facts):
         before = self.models
         self.models = {model.name: model for model in event.models}
         self.forgotten |= (before.keys() - self.models.keys()) & (self.pin_said.keys() | self.put_down)
+        self.regrown |= {one.model for one in self.instances.values() if self.outdated(one)}
         self.version += 1
 
     def _families_changed(self, event: FamiliesChanged) -> None:
@@ -415,6 +416,8 @@ class Book(Facts):
             option.parallel,
         )
         one.anew = one.model in self.regrown
+        spec = self.models.get(one.model)
+        one.launched_with = spec.launched_with if spec is not None else ""
         self.regrown.discard(one.model)
         self.instances[one.id] = one
         self.of_model.setdefault(one.model, []).append(one)
@@ -424,7 +427,9 @@ class Book(Facts):
         one = self.instances.get(command.instance_id)
         if one is None:
             return
-        if self.has_grown(one) or (one.anew and one.state == "starting"):  # that load begins elsewhere
+        if (
+            self.has_grown(one) or self.outdated(one) or (one.anew and one.state == "starting")
+        ):  # that load begins elsewhere
             self.regrown.add(one.model)
         if one.state != "exited":
             one.state = "stopping"

@@ -142,7 +142,7 @@ class Facts:
     def open_instance(self, model: ModelName) -> InstanceNote | None:
         """A ready process of a model that nobody has a reason to spare."""
         for one in self.of_model.get(model, ()):
-            if one.state != "ready" or ((one.suspect or one.over) and self.condemned(one)):
+            if one.state != "ready" or ((one.suspect or one.over) and self.condemned(one)) or self.outdated(one):
                 continue
             if not (self.wishes or self.leases) or not self.retires(one):
                 return one
@@ -183,6 +183,11 @@ class Facts:
             return one.suspect
         overdue = self.now - self.policy.settle_limit_seconds + 1e-6
         return any(grant.over and grant.over_at <= overdue for grant in one.slots.values())
+
+    def outdated(self, one: InstanceNote) -> bool:
+        """Whether its model is launched in another way by now."""
+        spec = self.models.get(one.model)
+        return spec is not None and spec.launched_with != one.launched_with
 
     def pinned(self, model: ModelName) -> bool:
         """R7: as configured, unless a person said otherwise."""
@@ -251,7 +256,7 @@ class Facts:
             line = self.lines.get(one.model)
             if self.wishes or self.leases:  # it may drain for a person, and then who waits for it holds nothing
                 continue
-            if line is not None and line.chats and not self.condemned(one):
+            if line is not None and line.chats and not self.condemned(one) and not self.outdated(one):
                 for note in line.jobs.values():
                     if not note.low and not note.job.warm_only:
                         return f"job {note.job.id} waits for {one.model} there"

@@ -66,7 +66,8 @@ class InstanceNote:
     each device, `peak` the most that was ever read, `unread` the devices whose last reading does not say;
     `host_held` is what it holds of host memory, `kinds` whether it was ever read by difference, or by a driver (D2).
     `chats` are grants of living chats on it, `over` grants whose job has ended before them; `paused_at` since when it
-    stands still, `stood` for how long it has in all (S10). `anew`: it came for one that had grown (L6b)."""
+    stands still, `stood` for how long it has in all (S10). `anew`: it came for one that had grown (L6b), or was
+    launched otherwise. `launched_with` is its model's at its start."""
 
     id: InstanceId
     start: StartInstance
@@ -98,6 +99,7 @@ class InstanceNote:
     host_held: int = 0
     kinds: set[bool] = field(default_factory=set)
     anew: bool = False
+    launched_with: str = ""
 
     @property
     def began_low(self) -> bool:

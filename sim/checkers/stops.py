@@ -22,7 +22,7 @@ class Stops(Checker):
         one = self.book.instances.get(command.instance_id)
         if one is None or one.state != "ready" or self.book.condemned(one) or self.book.draining:
             return
-        if one.model not in self.book.models or self.book.retires(one):
+        if one.model not in self.book.models or self.book.retires(one) or self.book.outdated(one):
             return
         name = f"instance {one.id} of {one.model}"
         pinned = self.book.pinned(one.model)

@@ -331,7 +331,7 @@ async def test_H2_an_image_beyond_a_quarter_of_a_mebibyte_is_put_in_beside_the_l
     async with image_host() as host:
         host.answers["/a"] = answer(large)
         request = read(chat(part(at(host, "/a"))))
-        edits = await Images(figures(host)).put_in(request, links_of(request))
+        edits = await Images(lambda: figures(host)).put_in(request, links_of(request))
     assert {key: json.loads(value) for key, value in edits.items()} == {"messages": chat(part(uri(large)))["messages"]}
 
 

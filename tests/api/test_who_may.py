@@ -59,14 +59,9 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     "POST /api/models/{model}/unload": {RESIDENCY},
     "POST /api/models/{model}/pin": {RESIDENCY},
     "POST /api/models/{model}/unpin": {RESIDENCY},
-    "GET /api/hub/search": {READ},
-    "GET /api/hub/repos/{repo}": {READ},
-    "GET /api/downloads": {READ},
-    "POST /api/downloads": {ADMIN},
-    "DELETE /api/downloads/{download}": {ADMIN},
-    "DELETE /api/models/{model}": {ADMIN},
     "POST /api/drain": {ADMIN},
     "POST /api/restart": {ADMIN},
+    "POST /api/config/reload": {ADMIN},
 }
 """The scopes of which a caller needs one, by route."""
 

@@ -1,0 +1,103 @@
+"""Makes the catalog of this machine from settings, at the start and at each reload. No rule of the product lives here.
+
+Owns what of a configuration is held against engine, devices and model files, and the sentences for what is missing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gridsched.app.checking import launch_faults, our_flags, setting_of, unchecked
+from gridsched.core.model import DeviceSpec
+from gridsched.devices.headroom import Headroom
+from gridsched.devices.margin import Margin
+from gridsched.engine.locate import FoundEngine
+from gridsched.library.catalog import ModelCatalog
+from gridsched.library.planning import Defaults
+from gridsched.library.scan import usual_folders
+from gridsched.library.sources import read_library, with_problems
+from gridsched.ports import DeviceInfo, Measurement
+from gridsched.settings.schema import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogued:
+    """A catalog, what stands in the way of serving with it, and what of the configuration cannot be had: a sentence
+    each."""
+
+    catalog: ModelCatalog
+    in_the_way: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cataloguer:
+    """What a catalog is made of beside the settings. `host` is the memory beside cards, `usual` where models usually
+    lie."""
+
+    engine: FoundEngine
+    devices: Callable[[], tuple[DeviceInfo, ...]]
+    measurements: Callable[[], Mapping[str, Measurement]]
+    host: Callable[[], DeviceSpec | None]
+    usual: Callable[[], tuple[Path, ...]]
+
+    def make(self, settings: Settings) -> Catalogued:
+        """Read the folders and the configured files, and plan every model. Blocks."""
+        engine, margin = self.engine, Margin(headroom_of(settings))
+        folders = self.folders(settings)
+        faults = tuple(launch_faults(settings, engine.options))
+        refused = {name: f"{setting_of(key)}: {sentence}" for name, key, sentence in reversed(faults)}
+        entries, virtuals, families = settings.entries(), settings.virtual_entries(), settings.family_entries()
+        library = with_problems(read_library(entries, folders, virtuals, families), refused)
+        host = self.host()
+        catalog = ModelCatalog(
+            library,
+            [replace(info, spec=margin.of(info.spec)) for info in self.devices()],
+            self.measurements(),
+            defaults=defaults_of(settings),
+            families=families,
+            default_model=settings.library.default_model,
+            engine_build=engine.info.version,
+            host=margin.of(host) if host is not None else None,
+        )
+        told = [settings.told(key, sentence) for _, key, sentence in faults]
+        in_the_way = [] if engine.info.ok else [engine.info.problem, *told, *unchecked(settings)]
+        in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
+        in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
+        return Catalogued(catalog, tuple(in_the_way), (*catalog.problems, *told))
+
+    def folders(self, settings: Settings) -> tuple[Path, ...]:
+        """Where models are looked for."""
+        folders: list[Path] = []
+        for entry in settings.library.dirs:
+            folders += self.usual() if entry == "auto" else (Path(entry),)
+        return tuple(folders)
+
+
+def usual_in(data_dir: Path, environ: Mapping[str, str], home: Path) -> Callable[[], tuple[Path, ...]]:
+    """Where models usually lie on this machine, those folders that are there."""
+    return lambda: usual_folders(data_dir, home, environ)
+
+
+def headroom_of(settings: Settings) -> Headroom:
+    """L4: what is never planned."""
+    return Headroom(settings.devices.headroom.share, settings.devices.headroom.size_bytes)
+
+
+def defaults_of(settings: Settings) -> Defaults:
+    """For models that do not say it themselves."""
+    own = settings.defaults
+    return Defaults(
+        own.ctx_target, own.ctx_floor, own.parallel, own.idle_ttl_seconds, own.cache_type, own.reasoning_format
+    )
+
+
+def no_model(folders: tuple[Path, ...]) -> str:
+    """The sentence for a library without a single model."""
+    nowhere = "no folder: none of the usual ones is there (~/models, the caches of llama.cpp and the hub)"
+    looked = ", ".join(map(str, folders)) or nowhere
+    return (
+        f"no model found: looked for GGUF files in {looked}. Put one there, name a folder with --models-dir, "
+        "or configure one under models. gridsched demo shows it at work with two small ones, fetched into"
+        " ~/.cache/gridsched/models"
+    )

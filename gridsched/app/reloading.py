@@ -1,0 +1,131 @@
+"""Another configuration taken over by a server that runs: the `World` of `control.reloading`. Composition only.
+
+Owns what a settings object becomes in each part: figures of the scheduler and the front, the engine's patience, what of
+a device is never planned, the catalog.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridsched.app.cataloguing import Cataloguer, headroom_of
+from gridsched.app.start import StartError
+from gridsched.control.reloading import ConfigRefused, Prepared
+from gridsched.core.events import PolicyChanged
+from gridsched.devices.margin import Margin
+from gridsched.library.live import LiveCatalog
+from gridsched.runtime.dispatch import tell_served
+from gridsched.runtime.runtime import Runtime
+from gridsched.settings.faults import SettingsError
+from gridsched.settings.load import defaults, find, load, looked_at, override
+from gridsched.settings.reload import ReloadPlan, compare, running
+from gridsched.settings.schema import Settings
+
+
+@dataclass(slots=True)
+class Source:
+    """Where the settings come from: the file that `path` or the surroundings name, under what the command line said.
+    A file that was found once stays the file, so that one which is deleted is not replaced by another."""
+
+    path: Path | None
+    environ: Mapping[str, str]
+    host: str | None = None
+    port: int | None = None
+    models_dir: Path | None = None
+
+    def find(self) -> Path | None:
+        """The file, None where there is none yet."""
+        self.path = find(self.path, self.environ, Path())
+        return self.path
+
+    def read(self) -> Settings:
+        """The settings. Raises SettingsError."""
+        path = self.find()
+        settings = load(path, self.environ) if path is not None else defaults()
+        return override(settings, self.host, self.port, self.models_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What of a real machine can be given other figures while it runs."""
+
+    live: LiveCatalog
+    cataloguer: Cataloguer
+    margin: Margin
+    be_patient: Callable[[float, float], None]
+
+
+class ServerWorld:
+    """Implements `control.reloading.World`. Of a simulated machine (no `machinery`) only figures change."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        source: Source,
+        machinery: Machinery | None,
+        take_figures: Callable[[Settings], Callable[[], None]],
+    ) -> None:
+        """`take_figures` makes of settings what has the front and the runtime go by them; it may raise StartError."""
+        self._runtime = runtime
+        self._source = source
+        self._machinery = machinery
+        self._take_figures = take_figures
+
+    def look(self) -> object:
+        """The file's content, in short."""
+        path = self._source.find()
+        return looked_at(path) if path is not None else None
+
+    def read(self) -> Settings:
+        """The settings of the file. Raises ConfigRefused."""
+        try:
+            return self._source.read()
+        except SettingsError as error:
+            raise ConfigRefused(str(error).splitlines()) from None
+
+    def compare(self, before: Settings, after: Settings) -> ReloadPlan:
+        """What it comes to."""
+        return compare(before, after, [str(spec.name) for spec in self._runtime.served()])
+
+    def running(self, before: Settings, after: Settings) -> Settings:
+        """What runs after it."""
+        return running(before, after)
+
+    def prepare(self, settings: Settings, *, anew: bool) -> Prepared:
+        """A catalog of these settings, and all that takes them over."""
+        try:
+            take_figures = self._take_figures(settings)
+        except StartError as error:
+            raise ConfigRefused(str(error).splitlines()) from None
+        runtime, machinery = self._runtime, self._machinery
+        if machinery is None:
+
+            def take_policy() -> None:
+                take_figures()
+                runtime.post(PolicyChanged(settings.policy()))
+
+            return Prepared(take_policy, runtime.served())
+        made = machinery.cataloguer.make(settings)
+        if made.in_the_way and not anew:
+            raise ConfigRefused(made.in_the_way)
+        catalog = made.catalog
+
+        def take() -> None:
+            had_families = bool(runtime.parts.catalog.families())
+            if not anew:
+                take_figures()
+                engine = settings.engine
+                machinery.be_patient(engine.startup_timeout_seconds, engine.stop_grace_seconds)
+                machinery.margin.headroom = headroom_of(settings)
+                runtime.post(PolicyChanged(settings.policy()))
+                runtime.post(runtime.parts.devices_changed())
+            machinery.live.become(catalog)
+            catalog.learn(runtime.parts.store.measurements())  # what was measured while it was made
+            tell_served(runtime.parts.catalog, runtime.post, had_families=had_families)
+
+        served = tuple(model.spec for model in catalog.models() if model.spec is not None)
+        return Prepared(take, served, made.problems)
+
+    def folders_changed(self) -> bool:
+        """Whether the library's folders hold other files."""
+        return False
