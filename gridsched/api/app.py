@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
@@ -38,6 +39,7 @@ from gridsched.api.settings import FrontSettings
 from gridsched.control.authority import NOBODY, Authority
 from gridsched.control.problems import Header, Problem, RequestError
 from gridsched.control.services import Services
+from gridsched.control.verb import Asker
 from gridsched.runtime.runtime import Runtime
 from gridsched.store.batches import BatchStore
 
@@ -45,6 +47,26 @@ LONGEST_HEAD_BYTES = 64 * 1024
 REQUESTS_PER_CONNECTION = 1_000_000
 LAST_WORDS_SECONDS = 1.0
 """After their grace, clients are told that the server ends; this is the time to say it before connections are cut."""
+
+AGENTS = frozenset({"/mcp", "/mcp/"})
+"""Where agents ask."""
+
+
+class Agents(Protocol):
+    """Whoever answers there. `run` runs from before the first request until after the last."""
+
+    async def run(self, services: Services, task_status: trio.TaskStatus[None] = ...) -> None:
+        """Until cancelled."""
+
+    async def __call__(
+        self,
+        scope: HTTPScope,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+        body: bytes,
+        asker: Asker,
+    ) -> None:
+        """Answer one request, whose body has been read whole."""
 
 
 class Front:
@@ -59,8 +81,10 @@ class Front:
         resolve: Resolver = look_up,
         store: BatchStore | None = None,
         services: Callable[[Runtime], Services] | None = None,
+        agents: Agents | None = None,
     ) -> None:
-        """`store` has the files and batches, where there is a data directory; `services` are what the verbs work on."""
+        """`store` has the files and batches, where there is a data directory; `services` are what the verbs work on,
+        `agents` answers `/mcp`."""
         self._listener = listener
         self._settings = settings
         self._observer = observer
@@ -68,6 +92,7 @@ class Front:
         self._resolve = resolve
         self._store = store
         self._services = services or (lambda runtime: Services(runtime, authority))
+        self._agents = agents
         self._house: House | None = None
 
     def go_by(self, settings: FrontSettings) -> None:
@@ -81,7 +106,17 @@ class Front:
         house = self._house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
         data_plane = DataPlane(house, self._store)
         services = self._services(runtime)
-        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services)))
+        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services), self._agents))
+        async with trio.open_nursery() as beside:
+            if self._agents is not None:
+                await beside.start(self._agents.run, services)
+            await self._listen(app, house, data_plane, services, stop)
+            beside.cancel_scope.cancel()
+
+    async def _listen(
+        self, app: ASGIWrapper, house: House, data_plane: DataPlane, services: Services, stop: trio.Event
+    ) -> None:
+        """Serve connections until `stop` is set, and then for as long as their answers may take."""
         config, context = self._config(), WorkerContext(None)
 
         async def serve_one(stream: trio.SocketStream) -> None:
@@ -124,8 +159,9 @@ class Dispatch:
     what goes there is read whole first, as on the data plane.
     """
 
-    def __init__(self, house: House, data_plane: DataPlane, rest: QuartTrio) -> None:
+    def __init__(self, house: House, data_plane: DataPlane, rest: QuartTrio, agents: Agents | None) -> None:
         self._data_plane = data_plane
+        self._agents = agents
         self._rest = rest
         self._house = house
         self._authority = house.authority
@@ -155,8 +191,13 @@ class Dispatch:
             await self._say(scope, receive, answer, admitted)
         elif in_data_plane(scope["path"]):
             await self._data_plane(scope, receive, answer, admitted)
-        else:
-            await self._to_the_rest(stamped(scope, admitted, address), receive, answer)
+        elif (body := await self._whole_body(scope, receive, answer)) is not None:
+            named = _adding(((b"x-request-id", request_id_of(headers).encode()),), answer)
+            if self._agents is not None and scope["path"] in AGENTS:
+                asker = Asker(admitted, str(address or ""), "mcp", request_id_of(headers), headers)
+                await self._agents(scope, receive, named, body, asker)
+            else:
+                await self._rest(stamped(scope, admitted, address), _replay(body, receive), named)
 
     def _by_any_name(self, *, here: bool) -> bool:
         """Whether the server may be known by any name: to those who must show a key, which no page has. On loopback it
@@ -166,16 +207,14 @@ class Dispatch:
     def _is_asked_by_key(self, *, here: bool) -> bool:
         return not here or (self._authority.has_keys and not self._origins.is_on_loopback)
 
-    async def _to_the_rest(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def _whole_body(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> bytes | None:
+        """The body; None where there is nobody left to answer, or he has been refused."""
         incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
         try:
-            body = await incoming.read(admin.LONGEST_BODY_BYTES)
+            return await incoming.read(admin.LONGEST_BODY_BYTES)
         except RequestError as error:
             await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, error.problem)
-        else:
-            if body is not None:
-                named = _adding(((b"x-request-id", request_id_of(joined(scope["headers"])).encode()),), send)
-                await self._rest(scope, _replay(body, receive), named)
+            return None
 
     async def _say(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem

@@ -23,9 +23,10 @@ from gridsched.app.start import Machine, Say, StartError, certificate_of
 from gridsched.control.authority import Authority
 from gridsched.control.problems import RequestError
 from gridsched.control.reloading import Reloader
-from gridsched.control.services import Services
+from gridsched.control.services import Place, Services
 from gridsched.core.errors import CoreError
 from gridsched.engine.child import KILLED_SECONDS
+from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
 from gridsched.runtime.heartbeat import Beat
 from gridsched.runtime.runtime import Limits, Runtime
@@ -44,6 +45,10 @@ REAP_SECONDS = 5.0
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes keeps the interpreter from one that waits for it. While a search for what would fit
 went on, the scheduler's task woke 5 to 20 ms late with Python's own 5 ms, and 1 to 3 with this; it took as long."""
+
+
+WATCHDOG_TOKEN = "watchdog.token"  # noqa: S105 - the name of the file
+"""In the data directory: the credential of the recovery sidecar, which makes it."""
 
 
 class Broken(Exception):
@@ -153,8 +158,10 @@ def serve(
     if (again := beside.again) is not None:
         world = ServerWorld(runtime, again.source, found.machinery, take_figures)
         reloader = Reloader(runtime, world, settings, again.tell)
-    services = partial(Services, authority=access[0], reloader=reloader)
-    front = Front(listener, figures_of(settings), metrics, access[0], store=beside.batches, services=services)
+    place = place_of(listener, settings, found.data_dir)
+    services = partial(Services, authority=access[0], reloader=reloader, place=place)
+    figures, store = figures_of(settings), beside.batches
+    front = Front(listener, figures, metrics, access[0], store=store, services=services, agents=Agents())
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
 
@@ -173,6 +180,13 @@ def _told(bugs: BaseExceptionGroup[CoreError]) -> Iterator[str]:
             yield from _told(bug)
         else:
             yield str(bug)
+
+
+def place_of(listener: socket.socket, settings: Settings, data_dir: Path | None) -> Place:
+    """Where the server is, for whoever asks how to reach it."""
+    host, port = listener.getsockname()[:2]
+    token = str(data_dir / WATCHDOG_TOKEN) if data_dir is not None else ""
+    return Place(host, port, watchdog_port=settings.watchdog.port if token else None, watchdog_token=token)
 
 
 def limits_of(settings: Settings) -> Limits:

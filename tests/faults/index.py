@@ -1,8 +1,8 @@
 """Which test shows which of the faults that others have met in programs of this kind, by letter and number.
 
 A is clients that leave, B a load's life, C scheduling, D devices and measuring, G embeddings, H HTTP, I streams, K the
-libraries under a server, M operation. What is shown by another folder's test is not shown here once more. A number that
-nothing shows yet is in `NOT_SHOWN`, with the reason.
+libraries under a server, L tools for agents, M operation. What is shown by another folder's test is not shown here once
+more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "f
 _REAL = "faults/test_real_engine.py"
 _ANSWERS = "faults/test_answers.py"
 _VECTORS, _HTTP = "faults/test_embeddings.py", "faults/test_http.py"
-_TURNS = "faults/test_scheduling.py"
+_TURNS, _AGENTS = "faults/test_scheduling.py", "faults/test_mcp.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
@@ -298,6 +298,21 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_LEAVING}::test_K3_K8_five_hundred_that_are_cancelled_cost_no_descriptor_and_no_word",
         f"{_FRONT_STREAMS}::test_K8_a_bug_of_ours_is_said_once_with_its_stack",
     ),
+    "L1": (f"{_AGENTS}::test_L1_a_session_of_a_server_that_is_gone_is_not_known",),
+    "L3": (
+        f"{_AGENTS}::test_L3_a_client_that_is_killed_in_mid_load_leaves_nothing_behind",
+        "mcp/test_server.py::test_A9_a_load_goes_on_when_whoever_asked_gives_the_call_up",
+    ),
+    "L5": (
+        "mcp/test_door.py::test_H6_L5_a_page_from_elsewhere_calls_no_tool",
+        "api/test_origin.py::test_H6_a_foreign_host_or_origin_is_refused",
+        "api/test_cors.py::test_H6_a_page_that_is_not_listed_gets_nothing_and_can_read_nothing",
+    ),
+    "L6": (
+        f"{_AGENTS}::test_L6_twenty_calls_at_once_on_trio_one_of_which_fails",
+        "mcp/test_calling.py::test_L6_a_bug_in_a_tool_is_an_error_of_that_call",
+    ),
+    "L7": (f"{_AGENTS}::test_L7_a_server_can_begin_again_in_one_process",),
     "M1": (
         "cli/test_install_service.py::test_M1_both_services_are_written_enabled_and_started",
         "cli/test_install_service.py::test_M1_without_lingering_the_exact_command_is_said_and_the_code_is_1",

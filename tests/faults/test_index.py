@@ -15,6 +15,7 @@ NUMBERS = {
     *(f"H{number}" for number in (1, 2, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18)),
     *(f"I{number}" for number in (1, 3, 4, 6, 8, 9, 11, 12, 13)),
     *(f"K{number}" for number in (1, 3, 4, 6, 8)),
+    *(f"L{number}" for number in (1, 3, 5, 6, 7)),
     *(f"M{number}" for number in (1, 3, 5, 7, 9, 10, 11)),
 }
 LETTERS = "".join(sorted({number[0] for number in NUMBERS}))

@@ -19,6 +19,7 @@ from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.control.authority import Authority
 from gridsched.core.policy import Policy
+from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
 from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure
 from gridsched.runtime.decisions import Line
@@ -210,7 +211,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     port = int(listener.getsockname()[1])
     ended = trio.Event()
     authority = authority or Authority(ADMIN_WORD)
-    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches)
+    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, agents=Agents())
 
     async def serve() -> None:
         await runtime.serve(front)
