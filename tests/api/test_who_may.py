@@ -39,12 +39,16 @@ _FILES = {
     "GET /v1/batches/{id}": {INFERENCE, READ},
     "POST /v1/batches/{id}/cancel": {INFERENCE},
 }
+_AGENTS = {"POST /mcp": set(Scope)}
+"""Each tool says what it needs; a key that may use none is shown none."""
+
 _LISTS = {f"GET {path}{more}": {INFERENCE, READ} for path in (MODELS, MIRROR) for more in ("", "/{id}")}
 
 PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     **_DATA_PLANE,
     **_FILES,
     **_LISTS,
+    **_AGENTS,
     "GET /health": EVERYBODY,
     "GET /metrics": {READ},
     "GET /api/events": {READ},
@@ -158,7 +162,7 @@ def routes(house: House) -> Iterator[str]:
         path = str(rule.rule).replace("<path:", "{").replace("<", "{").replace(">", "}")
         for method in sorted((rule.methods or set()) - OTHER_METHODS):
             yield f"{method} {path}"
-    yield from (*_DATA_PLANE, *_FILES, *_LISTS)
+    yield from (*_DATA_PLANE, *_FILES, *_LISTS, *_AGENTS)
 
 
 async def ask(client: Client, route: str, who: Who) -> tuple[int, str]:
