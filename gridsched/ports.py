@@ -187,6 +187,7 @@ class CatalogModel:
 
     `created` is the file's time, in seconds since the epoch. `ctx_train` is the header's context length, in tokens.
     `publisher` is the folder that a download was put in, `quantization` what its header says of it; "" if neither does.
+    `active_part` is the share of its weights that is read for each token: not all experts are, nor a table of words.
     """
 
     name: ModelName
@@ -202,6 +203,7 @@ class CatalogModel:
     unavailable: str | None = None
     publisher: str = ""
     quantization: str = ""
+    active_part: float = 1.0
 
 
 MEDIA: Mapping[Capability, Medium] = {Capability.VISION: Medium.IMAGE, Capability.AUDIO: Medium.AUDIO}
@@ -330,10 +332,10 @@ class Catalog(Names, Protocol):
         """To be asked when somebody wants a model that could not be served: whether it can be now, because its file is
         there again. Looks at the disk in a thread, at most once a second. Raises KeyError for one that is not there."""
 
-    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
-        """The model's ladder if its slots shared so many tokens, whatever is configured; estimates alone. Made in a
-        thread. Raises ValueError with a sentence where it cannot be launched so, KeyError for a model that is not there
-        or has no ladder."""
+    async def options(self, model: ModelName, ctx_size: int, parallel: int | None = None) -> tuple[LaunchOption, ...]:
+        """The model's ladder if its slots shared so many tokens, and there were so many of them where that is said,
+        whatever is configured; estimates alone. Made in a thread. Raises ValueError with a sentence where it cannot be
+        launched so, KeyError for a model that is not there or has no ladder."""
 
     async def largest_fit(
         self, model: ModelName, usable_bytes: Mapping[DeviceName, int], ctx_size: int | None = None

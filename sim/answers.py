@@ -121,8 +121,8 @@ def parse_embedding(body: bytes, ctx_tokens: int) -> Embedding:
     return Embedding(str(fields.get("model", "")), texts, encoding == "base64", sum(counts))
 
 
-def generation_json(request: Generation, number: int) -> bytes:
-    """The whole answer of a request that does not stream."""
+def generation_json(request: Generation, number: int, seconds: tuple[float, float] = (0.0, 0.0)) -> bytes:
+    """The whole answer of a request that does not stream; `seconds` are those of its prompt and of its words."""
     text = "".join(request.words)
     if request.shape == CHAT:
         choice: dict[str, object] = {"message": {"role": "assistant", "content": text}}
@@ -130,7 +130,8 @@ def generation_json(request: Generation, number: int) -> bytes:
         choice = {"text": text, "logprobs": None}
     choice |= {"index": 0, "finish_reason": request.finish}
     answer = _head(request, number, "chat.completion" if request.shape == CHAT else "text_completion")
-    return json.dumps(answer | {"choices": [choice], "usage": usage(request)}).encode()
+    told = {"choices": [choice], "usage": usage(request), "timings": _timings(request, *seconds)}
+    return json.dumps(answer | told).encode()
 
 
 def stream_frames(request: Generation, number: int) -> Iterator[bytes]:
@@ -260,6 +261,19 @@ def usage(request: Generation) -> dict[str, int]:
     written = len(request.words)
     total = request.prompt_tokens + written
     return {"prompt_tokens": request.prompt_tokens, "completion_tokens": written, "total_tokens": total}
+
+
+def _timings(request: Generation, prompt_seconds: float, seconds: float) -> dict[str, float]:
+    """What an engine says of how long it took, in its own words."""
+    written = len(request.words)
+    return {
+        "cache_n": 0,
+        "prompt_n": request.prompt_tokens,
+        "prompt_ms": prompt_seconds * 1e3,
+        "predicted_n": written,
+        "predicted_ms": seconds * 1e3,
+        "predicted_per_second": written / seconds if seconds else 0.0,
+    }
 
 
 def _frame(head: dict[str, object], choice: dict[str, object], finish: str | None) -> bytes:

@@ -332,14 +332,17 @@ class SimulatedEngine:
             body = embedding_json(asked) if isinstance(asked, Embedding) else asked.body
             return _Answer(process, 200, iter(((0.0, body),)))
         plain = asked.shape in (CHAT, "completion")
+        began_at = trio.current_time()
         await process.pass_time(self._stretch(process) * (asked.prompt_tokens / PREFILL_TOKENS_PER_SECOND))
         if asked.stream:
             told = (stream_frames if plain else protocols.frames)(asked, self._answers)
             frames = ((self._token_seconds(process), frame) for frame in told)
             return _Answer(process, 200, frames, b"text/event-stream")
+        read_at = trio.current_time()
         for _ in asked.words:
             await process.pass_time(self._token_seconds(process))
-        body = (generation_json if plain else protocols.whole)(asked, self._answers)
+        took = read_at - began_at, trio.current_time() - read_at
+        body = generation_json(asked, self._answers, took) if plain else protocols.whole(asked, self._answers)
         return _Answer(process, 200, iter(((0.0, body),)))
 
     def _token_seconds(self, process: _Process) -> float:

@@ -160,7 +160,7 @@ class SimulatedCatalog:
             model=str(model),
             architecture=ARCHITECTURE,
             path=str(_path(sim)),
-            fingerprint=option.key,
+            fingerprint=str(model),
             flags="",
             engine_build="sim",
             devices=tuple(map(str, option.devices)),
@@ -180,11 +180,11 @@ class SimulatedCatalog:
         """None: nothing changes."""
         return None
 
-    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
+    async def options(self, model: ModelName, ctx_size: int, parallel: int | None = None) -> tuple[LaunchOption, ...]:
         """That context on each device. Raises KeyError for a model that is not there."""
         await trio.lowlevel.checkpoint()
         sim = self._sims[model]
-        return tuple(sim.option(device, ctx_size, sim.parallel) for device in self._devices)
+        return tuple(sim.option(device, ctx_size, parallel or sim.parallel) for device in self._devices)
 
     async def largest_fit(
         self,

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import httpx
 import trio
 
-from gridsched.api.hosts import Place, Refused, is_public, place_of
+from gridsched.hosts import Place, Refused, is_public, place_of
 from gridsched.threads import in_thread
 
 MOST_REDIRECTS = 3

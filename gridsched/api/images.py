@@ -19,11 +19,11 @@ import trio
 from gridsched.api.body import beside
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.fetch import Allowance, Fetcher, Image, Resolver, look_up
-from gridsched.api.hosts import PORTS, Refused
 from gridsched.api.members import BadBody, elements, inner_members, items
 from gridsched.api.settings import FrontSettings
 from gridsched.control.problems import invalid
 from gridsched.core.job import JobKind
+from gridsched.hosts import PORTS, Refused
 
 MOST_IMAGES = 16
 """Different images that one request may name by URL."""

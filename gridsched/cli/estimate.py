@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gridsched.cli.components import COMPONENTS
-from gridsched.core.model import DeviceFootprint
-from gridsched.library.estimating import ENGINE_NAMES, MOST_DEVICES, Estimate, Target, estimate
+from gridsched.library.estimating import ENGINE_NAMES, MOST_DEVICES, Estimate, Target, as_json, estimate
 from gridsched.library.names import printable
 from gridsched.library.read import Unreadable
 from gridsched.library.shards import SUFFIX, ModelFile, read_model
@@ -174,39 +173,6 @@ def _environment_notes() -> Iterator[str]:
 
 
 # --- what is said -----------------------------------------------------------------------------------------------
-
-
-def as_json(file: ModelFile, found: Estimate, target: Target, notes: Sequence[str]) -> dict[str, object]:
-    """The contract's object, sizes in bytes; and whether it fits, null where no size was given."""
-    took = found.footprint
-    largest = found.largest
-    return {
-        "model": file.path.name,
-        "architecture": found.architecture,
-        "devices": [
-            _part(part) | ({"available_bytes": target.size_of(at)} if target.sizes else {})
-            for at, part in enumerate(took.devices)
-        ],
-        "host": _part(took.host),
-        "total_bytes": took.total_bytes,
-        "ctx_size": took.ctx_size,
-        "ctx_per_slot": took.ctx_per_slot,
-        "parallel": took.parallel,
-        "ubatch": took.ubatch,
-        "flash_attn": took.flash_attn,
-        "layers": asdict(took.layers),
-        "backend": target.backend,
-        "fits": found.fits,
-        "max_ctx_that_fits": largest.ctx_size if largest is not None else None,
-        "max_parallel_that_fits": largest.parallel if largest is not None else None,
-        "suggestions": list(found.suggestions),
-        "notes": list(notes),
-    }
-
-
-def _part(part: DeviceFootprint) -> dict[str, object]:
-    sizes = {key: getattr(part, key) for _, key in COMPONENTS}
-    return {"name": str(part.device), **sizes, "total_bytes": part.total_bytes}
 
 
 def rows(file: ModelFile, found: Estimate, target: Target, notes: Sequence[str]) -> Iterator[str]:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 from gridsched.control.authority import Authority
 from gridsched.control.confirm import Confirmations
+from gridsched.control.ladders import Ladders
 from gridsched.control.operations import Operations
 from gridsched.control.reloading import Reloader
+from gridsched.runtime.bench import Benches
 from gridsched.runtime.runtime import Runtime
+from gridsched.store.benchmarks import BenchmarkStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +42,6 @@ class Services:
     confirmations: Confirmations = field(default_factory=Confirmations)
     place: Place | None = None
     reloader: Reloader | None = None
+    ladders: Ladders = field(default_factory=Ladders)
+    benchmarks: BenchmarkStore = field(default_factory=BenchmarkStore)
+    benches: Benches = field(default_factory=Benches)

@@ -7,9 +7,18 @@ what are made from this list.
 from collections.abc import Mapping
 from typing import Final
 
-from gridsched.control import connection, ending, looking, reload, residency
+from gridsched.control import benchmark, connection, ending, estimates, looking, options, reload, residency
 from gridsched.control.verb import Verb
 
-VERBS: Final[tuple[Verb, ...]] = (*looking.VERBS, *connection.VERBS, *residency.VERBS, *reload.VERBS, *ending.VERBS)
+VERBS: Final[tuple[Verb, ...]] = (
+    *looking.VERBS,
+    *connection.VERBS,
+    *residency.VERBS,
+    *options.VERBS,
+    *estimates.VERBS,
+    *benchmark.VERBS,
+    *reload.VERBS,
+    *ending.VERBS,
+)
 
 BY_NAME: Final[Mapping[str, Verb]] = {verb.name: verb for verb in VERBS}

@@ -19,7 +19,7 @@ from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
 from gridsched.library.measured import loads
 from gridsched.library.names import Named, Names, printable, publisher_of
-from gridsched.library.planning import Defaults, Plan, Unservable, advised, outside, plan
+from gridsched.library.planning import Defaults, Plan, Unservable, advised, outside, overriding, plan
 from gridsched.library.quantizations import quantization
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
@@ -176,8 +176,7 @@ class ModelCatalog:
             option=option,
             capabilities=entry.plan.capabilities,
             mmproj=entry.source.projector.path if entry.source.projector else None,
-            flags=entry.source.entry.flags
-            + _thinking(entry.source.entry, entry.plan.capabilities, self._ground.defaults),
+            flags=_flags(entry, option) + _thinking(entry.source.entry, entry.plan.capabilities, self._ground.defaults),
             env=entry.source.entry.env,
             facts=entry.plan.facts(entry.source, option, self._devices),
         )
@@ -250,13 +249,13 @@ class ModelCatalog:
             for why in entry.doubts:
                 yield f"{name}: what is kept of a launch is not believed, and its estimate stands: {why}"
 
-    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
-        """The ladder for another context, worked out one at a time. Raises KeyError for a model that is not there, or
-        unavailable, and ValueError for a context that it cannot have."""
+    async def options(self, model: ModelName, ctx_size: int, parallel: int | None = None) -> tuple[LaunchOption, ...]:
+        """The ladder for another context, and other slots, worked out one at a time. Raises KeyError for a model that
+        is not there, or unavailable, and ValueError for a context that it cannot have."""
         planned = self._entries[model].plan
         if planned is None:
             raise KeyError(model)
-        work = partial(planned.at, ctx_size)
+        work = partial(planned.at, ctx_size, parallel)
         try:
             return (await in_thread(work, limiter=self._one_at_a_time, abandon_on_cancel=True)).options
         except FlagError as error:
@@ -322,6 +321,16 @@ def _named(source: Source) -> Named:
     return Named(ModelName(source.entry.name), real_path(path), source.entry.aliases, source.words)
 
 
+def _flags(entry: _Entry, option: LaunchOption) -> tuple[str, ...]:
+    """The person's engine flags; of a launch that is none of the ladder's with its own context and slots behind them,
+    because the last of a kind wins."""
+    flags = entry.source.entry.flags
+    own = entry.model.spec.options if entry.model.spec is not None else ()
+    if any(option.key == known.key for known in own):
+        return flags
+    return (*flags, *overriding(flags, option.ctx_size, option.parallel))
+
+
 def _usable(devices: Sequence[DeviceInfo]) -> Mapping[DeviceName, int]:
     return {info.spec.name: info.spec.total_bytes - info.spec.headroom_bytes for info in devices}
 
@@ -383,6 +392,7 @@ def _model(
         unavailable=unavailable,
         publisher=publisher_of(source.words),
         quantization=quantization(metadata),
+        active_part=planned.geometry.active_part if planned is not None else 1.0,
     )
 
 

@@ -5,11 +5,11 @@ the command line is the person's own, taken as llama-server itself would take it
 name, looks at no device, and must never choose a context or slots: that is the ladder's.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from gridsched.core.ids import DeviceName
-from gridsched.core.model import DeviceFootprint
+from gridsched.core.model import COMPONENTS, DeviceFootprint
 from gridsched.library.projectors import projector_beside, read_companions, why_no_model
 from gridsched.library.read import Unreadable
 from gridsched.library.shards import ModelFile
@@ -294,3 +294,36 @@ def _companion(file: ModelFile) -> Geometry:
         return _geometry(file)
     except GeometryError as error:
         raise Unreadable(f"{file.path}: {error}") from error
+
+
+def as_json(file: ModelFile, found: Estimate, target: Target, notes: Sequence[str]) -> dict[str, object]:
+    """The contract's object, sizes in bytes; and whether it fits, null where no size was given."""
+    took = found.footprint
+    largest = found.largest
+    return {
+        "model": file.path.name,
+        "architecture": found.architecture,
+        "devices": [
+            _part(part) | ({"available_bytes": target.size_of(at)} if target.sizes else {})
+            for at, part in enumerate(took.devices)
+        ],
+        "host": _part(took.host),
+        "total_bytes": took.total_bytes,
+        "ctx_size": took.ctx_size,
+        "ctx_per_slot": took.ctx_per_slot,
+        "parallel": took.parallel,
+        "ubatch": took.ubatch,
+        "flash_attn": took.flash_attn,
+        "layers": asdict(took.layers),
+        "backend": target.backend,
+        "fits": found.fits,
+        "max_ctx_that_fits": largest.ctx_size if largest is not None else None,
+        "max_parallel_that_fits": largest.parallel if largest is not None else None,
+        "suggestions": list(found.suggestions),
+        "notes": list(notes),
+    }
+
+
+def _part(part: DeviceFootprint) -> dict[str, object]:
+    sizes = {key: getattr(part, key) for key in COMPONENTS}
+    return {"name": str(part.device), **sizes, "total_bytes": part.total_bytes}

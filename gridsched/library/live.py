@@ -68,9 +68,9 @@ class LiveCatalog:
         """As `ports.Catalog`."""
         return await self.now.look_again(model)
 
-    async def options(self, model: ModelName, ctx_size: int) -> tuple[LaunchOption, ...]:
+    async def options(self, model: ModelName, ctx_size: int, parallel: int | None = None) -> tuple[LaunchOption, ...]:
         """As `ports.Catalog`."""
-        return await self.now.options(model, ctx_size)
+        return await self.now.options(model, ctx_size, parallel)
 
     async def largest_fit(
         self, model: ModelName, usable_bytes: Mapping[DeviceName, int], ctx_size: int | None = None

@@ -97,11 +97,11 @@ class Plan:
             drivers=tuple(info.driver for info in infos),
         )
 
-    def at(self, ctx_size: int) -> "Plan":
-        """The same with a pool of so many tokens, whatever was asked for. Raises FlagError."""
-        asked = replace(self.request, ctx_size=ctx_size, ctx_per_slot=None)
-        if parse_flags(asked.flags).ctx_size not in (None, ctx_size):
-            asked = replace(asked, flags=(*asked.flags, "--ctx-size", str(ctx_size)))  # the last of a kind wins
+    def at(self, ctx_size: int, parallel: int | None = None) -> "Plan":
+        """The same with a pool of so many tokens, shared by so many slots where that is said, whatever was asked for.
+        Raises FlagError."""
+        asked = replace(self.request, ctx_size=ctx_size, ctx_per_slot=None, parallel=parallel or self.request.parallel)
+        asked = replace(asked, flags=(*asked.flags, *overriding(asked.flags, ctx_size, parallel)))
         return replace(self, request=asked, options=ladder(self.geometry, asked, self.devices))
 
     def advice(self, usable_bytes: Mapping[DeviceName, int]) -> Advice:
@@ -162,6 +162,14 @@ def plan(
         raise Unservable(f"{file.path}: {error}") from error
     except FlagError as error:
         raise Unservable(f"flags: {error}") from error
+
+
+def overriding(flags: tuple[str, ...], ctx_size: int, parallel: int | None) -> tuple[str, ...]:
+    """What goes behind a person's flags that say another context, or other slots, than a launch has: the last of a kind
+    wins. Raises FlagError."""
+    said = parse_flags(flags)
+    ctx_words = ("--ctx-size", str(ctx_size)) if said.ctx_size not in (None, ctx_size) else ()
+    return ctx_words + (("--parallel", str(parallel)) if parallel and said.parallel not in (None, parallel) else ())
 
 
 def usable_bytes(devices: Sequence[DeviceInfo], host: DeviceSpec | None) -> Mapping[DeviceName, int]:

@@ -4,15 +4,17 @@ Owns what is asked of a server and what is taken from it. Nothing that it says i
 length, not where it sends us. Must never send the hub's token anywhere but to the hub, and never read more of an answer
 than was asked for. Raises `Unreadable` like `read`, with a sentence fit for a person, and nothing else.
 
-Blocks for as long as the server does, up to a limit. For a person's command line, who names the address and can end it:
-nothing here keeps an address from being one of this machine's own network.
+Blocks for as long as the server does, up to a limit. A person's command line may name any address; for a client of the
+server each host is vetted (`only_public`) before it is asked, and asked at the address that was vetted, so that no name
+leads into this machine's own network.
 """
 
 import hashlib
 import re
+import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +23,7 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsp
 
 import httpx
 
+from gridsched.hosts import PORTS, Refused, is_public, place_of
 from gridsched.library.read import FINGERPRINT_BYTES, ReadFile, Unreadable
 from gridsched.library.shards import ModelFile, read_parts
 from gridsched.vram.header import HeaderError, NeedMore, scan_file
@@ -40,25 +43,55 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-def read_remote(url: str, environ: Mapping[str, str], *, seconds: float = TOTAL_SECONDS) -> ModelFile:
+Vet = Callable[[SplitResult], str]
+"""The address to ask a host at. Raises Unreadable for one that is not to be asked."""
+
+
+def read_remote(
+    url: str, environ: Mapping[str, str], *, seconds: float = TOTAL_SECONDS, vet: Vet | None = None
+) -> ModelFile:
     """The model at an http or https address, with all the parts of its set. `path` of what comes back is its file name.
 
     Of `environ`, `HF_TOKEN` goes with requests to the hub (`HF_ENDPOINT`, else Hugging Face), and to no other host.
-    Ends after `seconds`. Raises Unreadable.
+    Ends after `seconds`. With `vet` nobody is asked whom it does not allow, and no proxy. Raises Unreadable.
     """
     address = _checked(url)
     name = unquote(address.path.rpartition("/")[2])
     if not name or "/" in name:
         raise Unreadable("the address names no file")
     deadline = monotonic() + seconds
-    with httpx.Client(timeout=min(SILENT_SECONDS, seconds), headers={"Accept-Encoding": "identity"}) as client:
+    plain, timeout = {"Accept-Encoding": "identity"}, min(SILENT_SECONDS, seconds)
+    with httpx.Client(timeout=timeout, headers=plain, trust_env=vet is None) as client:
 
         def read(part: str) -> ReadFile:
             folder = address.path.rpartition("/")[0]
             where = address._replace(path=f"{folder}/{quote(part)}")
-            return _RemoteFile(client, where, _token(where, environ), deadline).read(part)
+            return _RemoteFile(client, where, _token(where, environ), deadline, vet).read(part)
 
         return read_parts(name, read)
+
+
+def only_public(environ: Mapping[str, str]) -> Vet:
+    """Vets hosts for somebody who is not on this machine: none that has an address within it or its network, but for
+    the hub that a person has named (`HF_ENDPOINT`)."""
+    endpoint = environ.get("HF_ENDPOINT", "")
+
+    def vet(address: SplitResult) -> str:
+        named = bool(endpoint) and _origin(address) == _origin(_checked(endpoint))
+        try:
+            host, port = address.hostname or "", address.port or PORTS[address.scheme]
+            if not named:
+                place_of(urlunsplit(address), frozenset())
+            found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        except Refused as error:
+            raise Unreadable(f"the address is not asked: {error}") from None
+        except (OSError, UnicodeError):
+            found = []
+        if not found or not (named or all(map(is_public, found))):
+            raise Unreadable("the address is not asked: its host has no public address")
+        return found[0]
+
+    return vet
 
 
 def _checked(url: str) -> SplitResult:
@@ -99,8 +132,11 @@ def _token(address: SplitResult, environ: Mapping[str, str]) -> str | None:
 class _RemoteFile:
     """One file on a server: ranges of it, and that it stays the same between them."""
 
-    def __init__(self, client: httpx.Client, address: SplitResult, token: str | None, deadline: float) -> None:
+    def __init__(
+        self, client: httpx.Client, address: SplitResult, token: str | None, deadline: float, vet: Vet | None
+    ) -> None:
         self._client = client
+        self._vet = vet
         self._address = address
         self._token = token
         self._deadline = deadline
@@ -137,7 +173,7 @@ class _RemoteFile:
                 self._refuse_lateness()
                 headers = {"Range": f"bytes={start}-{start + length - 1}"}
                 headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
-                with self._client.stream("GET", urlunsplit(self._address), headers=headers) as response:
+                with self._asked(headers) as response:
                     if response.status_code not in _REDIRECTS or "location" not in response.headers:
                         return self._body(response, start, length)
                     self._follow(response.headers["location"])
@@ -148,6 +184,15 @@ class _RemoteFile:
         except httpx.HTTPError as error:
             raise Unreadable(_explained(self._address.hostname, error)) from error
         raise Unreadable(f"the server sends from one address to another, more than {MAX_REDIRECTS} times")
+
+    def _asked(self, headers: dict[str, str]) -> AbstractContextManager[httpx.Response]:
+        """One request, at the host's vetted address where it is to be vetted, in the host's name."""
+        url, extensions = httpx.URL(urlunsplit(self._address)), {}
+        if self._vet is not None:
+            headers = {**headers, "Host": self._address.netloc}
+            extensions = {"sni_hostname": self._address.hostname or ""}
+            url = url.copy_with(host=self._vet(self._address))
+        return self._client.stream("GET", url, headers=headers, extensions=extensions)
 
     def _follow(self, location: str) -> None:
         target = _checked(urljoin(urlunsplit(self._address), location))

@@ -96,6 +96,25 @@ class Geometry:
         """The tensors' bytes in the file."""
         return sum(weight.file_bytes for weight in self.weights)
 
+    @property
+    def active_part(self) -> float:
+        """The share of the tensors' bytes that is read for each token that is written: of experts those that are used,
+        of a table of words one row, unless it is the output's matrix too, and nothing of blocks that only draft."""
+        return sum(map(self._read_bytes, self.weights)) / max(self.file_bytes, 1) if self.file_bytes else 1.0
+
+    def _read_bytes(self, weight: Weight) -> float:
+        if (weight.block or 0) >= self.blocks > 0:
+            return 0.0
+        if (
+            weight.block is None
+            and "token_embd" in weight.name
+            and not (self.tied_output and weight.name == "token_embd.weight")
+        ):
+            return 0.0
+        if "_exps." in weight.name and self.experts.count:
+            return weight.file_bytes * min(1.0, self.experts.used / self.experts.count)
+        return float(weight.file_bytes)
+
     @classmethod
     def from_header(cls, header: Header, shards: tuple[Header, ...] = ()) -> "Geometry":
         """The geometry of a model whose metadata are in `header`; the other files of a split set come as `shards`.

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gridsched.api.fetch import Allowance, Fetcher, Image, look_up
-from gridsched.api.hosts import Refused, is_public, place_of
+from gridsched.hosts import Refused, is_public, place_of
 from tests.support.image_host import JPEG, PNG, ImageHost, Part, answer, image_host, redirect, tls_pair
 
 # --- who may be asked -------------------------------------------------------------------------------------------------

@@ -208,6 +208,17 @@ async def test_L2_any_file_of_a_launch_counts(tmp_path: Path) -> None:
         assert await made.renew(ModelName("m")) is None
 
 
+async def test_a_launch_with_other_slots_is_started_with_them_whatever_the_flags_say(chat: Path) -> None:
+    """The last of a kind wins: what was planned is what the engine is told."""
+    made = catalog(ModelEntry("m", chat, flags=("-c", "4096", "-np", "2")))
+    other = (await made.options(ModelName("m"), 8192, 4))[0]
+    assert (other.ctx_size, other.parallel) == (8192, 4)
+    assert made.launch(ModelName("m"), other).flags[-4:] == ("--ctx-size", "8192", "--parallel", "4")
+    spec = made.models()[0].spec
+    assert spec is not None
+    assert made.launch(ModelName("m"), spec.options[0]).flags == ("-c", "4096", "-np", "2")
+
+
 async def test_the_context_that_a_model_has_is_the_same_launch(chat: Path) -> None:
     """Asked for by number, by settings or by flags: under its own key."""
     for entry in (ModelEntry("m", chat, ctx_size=4096), ModelEntry("m", chat, flags=("-c", "4096"))):

@@ -1,4 +1,5 @@
-"""Which hosts may be asked for an image that a client names: by the URL's words, then by the addresses behind them.
+"""Which hosts may be asked for what a client names (an image, a model's header): by the URL's words, then by the
+addresses behind them.
 
 Owns the guard against requests into this machine and its own network. Pure: it looks nothing up and asks nobody. Must
 never let an address pass that is not a public one, unless a person has named host and port in the configuration.
@@ -25,7 +26,7 @@ other special ranges, documentation, 6to4 (IPv6), where all that is public lies 
 
 
 class Refused(Exception):
-    """An image that is not fetched, or not taken. The sentence is for the client and tells of nothing inside."""
+    """What is not fetched, or not taken. The sentence is for the client and tells of nothing inside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,135 @@
+"""Benchmarks: what is measured, for whom they are refused, and that they give way."""
+
+from collections.abc import Mapping
+
+import trio
+from trio.testing import MockClock
+
+from gridsched.core.job import JobClass
+from gridsched.runtime.bench import LevelFound, recommended
+from sim import build
+from tests.support.front import ADMIN_WORD, Answer, House, serving
+
+ADMIN = {"Authorization": f"Bearer {ADMIN_WORD}"}
+CHAT: Mapping[str, object] = {
+    "model": "sim-chat-2b",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_tokens": 4,
+}
+LONG_ENOUGH_SECONDS = 120.0
+
+
+async def _begun(house: House, model: str, **asked: object) -> Answer:
+    """A benchmark that has been asked for."""
+    return await house.ask("POST", f"/api/models/{model}/benchmark", asked, ADMIN)
+
+
+async def _options(house: House, model: str) -> Mapping[str, object]:
+    told = (await house.ask("GET", f"/api/options?model={model}", None, ADMIN)).json
+    models = told["models"]
+    assert isinstance(models, list)
+    (one,) = models
+    assert isinstance(one, dict)
+    return one
+
+
+async def _released(house: House, count: int = 1) -> None:
+    """Wait until so many leases are over."""
+    await trio.sleep(LONG_ENOUGH_SECONDS)
+    assert sum("why" in line for line in house.logged("lease")) == count
+
+
+def _level(streams: int, each: float, total: float) -> LevelFound:
+    return LevelFound(streams, each, total, 0.1)
+
+
+def test_the_recommended_slots_are_the_largest_level_that_pays() -> None:
+    """Each keeps 65 % of a single one's speed, and all write 15 % more in sum than the level below."""
+    assert recommended([_level(1, 100, 100)]) == 1
+    assert recommended([_level(1, 100, 100), _level(2, 66, 132), _level(4, 65, 260)]) == 4
+    assert recommended([_level(1, 100, 100), _level(2, 80, 160), _level(4, 64, 256)]) == 2
+    assert recommended([_level(1, 100, 100), _level(2, 57, 114), _level(4, 66, 264)]) == 4
+    assert recommended([_level(1, 100, 100), _level(2, 57, 114), _level(4, 30, 120)]) == 1
+
+
+async def test_a_benchmark_is_kept_and_is_in_the_catalogue(autojump_clock: MockClock) -> None:
+    """Under a lease of its own; afterwards the device is given back, and what was found is where one chooses."""
+    async with serving(autojump_clock) as house:
+        before = await _options(house, "sim-chat-2b")
+        assert before["slots_from"] == "rule"
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await _released(house)
+        after = await _options(house, "sim-chat-2b")
+        assert (after["slots_worth_running"], after["slots_from"]) == (2, "benchmark")
+        rows = after["rows"]
+        assert isinstance(rows, list)
+        assert {row["speed"]["confidence"] for row in rows} == {"measured here"}
+        assert house.logged("load") == []
+        assert house.runtime.snapshot().devices[0].lease is None
+
+
+async def test_a_benchmark_is_no_use_of_the_model_and_no_request(autojump_clock: MockClock) -> None:
+    """No job, no step, no instance of the scheduler's; the engine never has more steps than slots."""
+    async with serving(autojump_clock) as house:
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await _released(house)
+        assert not any(house.logged(event) for event in ("enqueue", "dispatch", "step", "complete"))
+        assert house.world.engine.overfilled == 0
+        assert b"gridsched_requests_total{" not in (await house.ask("GET", "/metrics")).body
+
+
+async def test_what_was_loaded_there_goes_for_a_benchmark(autojump_clock: MockClock) -> None:
+    """A cold model is displaced by the lease; one that a person used a moment ago is not: 409."""
+    async with serving(autojump_clock) as house:
+        low = await house.ask("POST", "/v1/chat/completions", CHAT, {"X-Class": "batch"})
+        assert low.status == 200
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await _released(house)
+        assert [line["model"] for line in house.logged("stop")] == ["sim-chat-2b"]
+
+
+async def test_a_benchmark_is_refused_while_a_person_is_in_a_conversation(autojump_clock: MockClock) -> None:
+    """A hot model on the device: the operation fails with 409's code, and nothing is leased."""
+    async with serving(autojump_clock) as house:
+        assert (await house.ask("POST", "/v1/chat/completions", CHAT)).status == 200
+        begun = await _begun(house, "sim-chat-4b")
+        assert begun.status == 202
+        await trio.sleep(1)
+        told = (await house.ask("GET", f"/api/jobs/{begun.json['id']}", None, ADMIN)).json
+        assert told.get("state") != "done"
+        assert house.logged("lease") == []
+
+
+async def test_a_benchmark_stops_at_once_when_a_chat_arrives(autojump_clock: MockClock) -> None:
+    """Its process ends, the device is given back, and the chat is served; nothing is kept of it."""
+    async with serving(autojump_clock) as house:
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await trio.sleep(5)
+        assert house.world.engine.processes()
+        at = trio.current_time()
+        answer = await house.ask("POST", "/v1/chat/completions", CHAT)
+        assert answer.status == 200
+        assert trio.current_time() - at < 6.0
+        assert (await _options(house, "sim-chat-2b"))["slots_from"] == "rule"
+        assert house.runtime.snapshot().queue_lengths[JobClass.INTERACTIVE] == 0
+
+
+async def test_an_embedder_is_measured_in_inputs(autojump_clock: MockClock) -> None:
+    """One slot, whose step is a chunk; so is a reranker."""
+    for model in ("sim-embed", "sim-rerank"):
+        async with serving(autojump_clock) as house:
+            assert (await _begun(house, model)).status == 202
+            await _released(house)
+            told = await _options(house, model)
+            assert (told["slots_worth_running"], told["slots_from"]) == (1, "benchmark")
+
+
+async def test_cards_of_one_kind_are_measured_once_and_each_by_name(autojump_clock: MockClock) -> None:
+    """Two equal cards, one benchmark; the other card on request; a card that is not there is a 400's code."""
+    async with serving(autojump_clock, world=build(cards=(16 << 30, 16 << 30))) as house:
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await _released(house)
+        assert {line["device"] for line in house.logged("lease")} == {"sim0"}
+        assert (await _begun(house, "sim-chat-2b", devices=["sim1"])).status == 202
+        await _released(house, 2)
+        assert {line["device"] for line in house.logged("lease")} == {"sim0", "sim1"}
