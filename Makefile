@@ -40,8 +40,9 @@ demo: .venv/.demo
 	@$(@D)/bin/pip --disable-pip-version-check install --quiet --no-deps --no-compile --requirement $<
 	@touch $@
 
+# Side by side: half of the suite waits for processes. A file's tests stay together, because they may share a server.
 test: .venv/.test .cache/clients/litellm/made
-	$(BIN)/pytest --ignore tests/external
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --ignore tests/external
 
 test-external: .venv/.test
 	sh tests/external/install.sh
