@@ -43,6 +43,8 @@ _BY_CAUSE: Final[Mapping[str, str]] = {
 }
 
 _BY_CODE: Final[Mapping[str, str]] = {
+    "hub_error": "Ask again; if it stays so, take another file, revision or repository.",
+    "hub_unavailable": "Ask again when the hub can be reached from the server; HF_ENDPOINT names which one is asked.",
     "upstream_error": "Ask again: the engine is started anew by itself; log_tail has its last lines.",
     "nan_embedding": "Leave that input out or change it: the same input gives the same vector.",
     "queue_timeout": "Ask again, or let the request wait longer; GET /api/status tells what the server works on.",

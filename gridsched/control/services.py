@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from gridsched.control.authority import Authority
 from gridsched.control.confirm import Confirmations
 from gridsched.control.ladders import Ladders
+from gridsched.control.downloads import Downloads
 from gridsched.control.operations import Operations
 from gridsched.control.reloading import Reloader
 from gridsched.runtime.bench import Benches
@@ -45,3 +46,4 @@ class Services:
     ladders: Ladders = field(default_factory=Ladders)
     benchmarks: BenchmarkStore = field(default_factory=BenchmarkStore)
     benches: Benches = field(default_factory=Benches)
+    hub: Downloads | None = None

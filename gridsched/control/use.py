@@ -36,7 +36,7 @@ async def use(
 
 
 async def _work(services: Services, verb: Verb, arguments: Arguments, call: Call, operation: Operation) -> object:
-    return await verb.act(services, arguments, Call(call.asker, operation.tell))
+    return await verb.act(services, arguments, Call(call.asker, operation.tell, operation.id))
 
 
 def allow(services: Services, verb: Verb, call: Call) -> None:

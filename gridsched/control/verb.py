@@ -55,10 +55,11 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a verb."""
+    """One use of a verb; of a long one `operation` is the id of the operation that it runs as."""
 
     asker: Asker
     tell: Tell = lambda done, total, text: None  # noqa: ARG005 - nobody listens
+    operation: str = ""
 
 
 class Victim(Answer, frozen=True, kw_only=True):

@@ -7,7 +7,18 @@ what are made from this list.
 from collections.abc import Mapping
 from typing import Final
 
-from gridsched.control import benchmark, connection, ending, estimates, looking, options, reload, residency
+from gridsched.control import (
+    benchmark,
+    connection,
+    deleting,
+    ending,
+    estimates,
+    hub,
+    looking,
+    options,
+    reload,
+    residency,
+)
 from gridsched.control.verb import Verb
 
 VERBS: Final[tuple[Verb, ...]] = (
@@ -17,6 +28,8 @@ VERBS: Final[tuple[Verb, ...]] = (
     *options.VERBS,
     *estimates.VERBS,
     *benchmark.VERBS,
+    *hub.VERBS,
+    *deleting.VERBS,
     *reload.VERBS,
     *ending.VERBS,
 )

@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from gridsched.library.read import ReadFile, Stamp, Unreadable, read_file
 from gridsched.vram.header import Header
@@ -34,7 +34,7 @@ class ModelFile:
     stamps: tuple[Stamp, ...] = ()
 
 
-def stem_of(path: Path) -> str:
+def stem_of(path: PurePath) -> str:
     """The model's file name without the suffix and without the number of its part; dots inside it stay (F10)."""
     if split := _SPLIT.fullmatch(path.name):
         return split["stem"]
