@@ -179,10 +179,16 @@ class Downloads:
         self._running: dict[str, Download] = {}
         self._over: deque[Download] = deque(maxlen=KEPT)
         self._at_once = trio.Semaphore(MOST_AT_ONCE)
+        self.changed = trio.Event()
 
     def all(self) -> tuple[Download, ...]:
         """Those that run, oldest first, then those that are over, the last first."""
         return (*self._running.values(), *reversed(self._over))
+
+    def _tell(self) -> None:
+        """Wake those who wait for a download to begin, be joined, or end."""
+        self.changed.set()
+        self.changed = trio.Event()
 
     def running(self, download_id: str) -> Download | None:
         """One that runs, by its id or an operation's."""
@@ -238,9 +244,11 @@ class Downloads:
                     Problem("conflict", f"another version of {order.id} is being downloaded; cancel that first")
                 )
             known.operations.append(operation)
+            self._tell()
             return await self._follow(known, tell)
         download = Download(order, [operation])
         self._running[order.id] = download
+        self._tell()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_pass_on, download, tell)
@@ -252,6 +260,7 @@ class Downloads:
             if download.is_under_way:
                 download.state = State.CANCELLED
             download.tell()
+            self._tell()
         if download.problem is not None:
             raise RequestError(download.problem)
         return download

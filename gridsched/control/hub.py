@@ -28,7 +28,9 @@ class SearchArguments(Arguments, frozen=True, kw_only=True):
 
     q: Annotated[str, Meta(description="Words of the repository's name.", max_length=200)] = ""
     limit: Limit = 20
-    cursor: Annotated[str | None, Meta(description="`next_cursor` of the page before.", max_length=2000)] = None
+    cursor: Annotated[
+        Annotated[str, Meta(max_length=2000)] | None, Meta(description="`next_cursor` of the page before.")
+    ] = None
 
 
 class RepoArguments(Arguments, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from gridsched.control.authority import Authority
 from gridsched.control.confirm import Confirmations
-from gridsched.control.ladders import Ladders
 from gridsched.control.downloads import Downloads
+from gridsched.control.ladders import Ladders
 from gridsched.control.operations import Operations
 from gridsched.control.reloading import Reloader
 from gridsched.runtime.bench import Benches

@@ -18,6 +18,8 @@ from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.control.authority import Authority
+from gridsched.control.downloads import Downloads
+from gridsched.control.services import Services
 from gridsched.core.policy import Policy
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
@@ -179,6 +181,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     batches: BatchStore | None = None,
     wall: Clock | None = None,
     authority: Authority | None = None,
+    hub: Downloads | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean.
 
@@ -211,7 +214,11 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     port = int(listener.getsockname()[1])
     ended = trio.Event()
     authority = authority or Authority(ADMIN_WORD)
-    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, agents=Agents())
+
+    def services(runtime: Runtime) -> Services:
+        return Services(runtime, authority, hub=hub)
+
+    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, services, Agents())
 
     async def serve() -> None:
         await runtime.serve(front)
