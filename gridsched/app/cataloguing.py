@@ -3,6 +3,7 @@
 Owns what of a configuration is held against engine, devices and model files, and the sentences for what is missing.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,13 +34,14 @@ class Catalogued:
 @dataclass(frozen=True, slots=True)
 class Cataloguer:
     """What a catalog is made of beside the settings. `host` is the memory beside cards, `usual` where models usually
-    lie."""
+    lie, `downloads` where ours are put, which are served wherever else is looked."""
 
     engine: FoundEngine
     devices: Callable[[], tuple[DeviceInfo, ...]]
     measurements: Callable[[], Mapping[str, Measurement]]
     host: Callable[[], DeviceSpec | None]
     usual: Callable[[], tuple[Path, ...]]
+    downloads: Path
 
     def make(self, settings: Settings) -> Catalogued:
         """Read the folders and the configured files, and plan every model. Blocks."""
@@ -71,6 +73,8 @@ class Cataloguer:
         folders: list[Path] = []
         for entry in settings.library.dirs:
             folders += self.usual() if entry == "auto" else (Path(entry),)
+        if self.downloads not in folders and os.access(self.downloads, os.F_OK):
+            folders.append(self.downloads)
         return tuple(folders)
 
 

@@ -30,6 +30,7 @@ from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.sweep import others, sweep
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.library.live import LiveCatalog
+from gridsched.library.scan import DOWNLOADS
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.dispatch import tell_served
 from gridsched.runtime.heartbeat import HeartbeatFile, Listener
@@ -62,7 +63,8 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     store = MeasurementStore(data_dir.path / "measurements.sqlite3", say, owned=data_dir.holder is None)
     usual = usual_in(data_dir.path, environ, home)
     beside = (lambda: host.spec) if host is not None else (lambda: None)
-    cataloguer = Cataloguer(engine_found, monitor.devices, store.measurements, beside, usual)
+    downloads = data_dir.path / DOWNLOADS
+    cataloguer = Cataloguer(engine_found, monitor.devices, store.measurements, beside, usual, downloads)
     made = cataloguer.make(settings)
     catalog = made.catalog
     cards = frozenset(info.identity for info in infos)

@@ -3,10 +3,11 @@
 Owns what settings become of the parts' own figures, the signals, and who may use the server.
 """
 
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +22,15 @@ from gridsched.api.settings import BatchFigures, FrontSettings
 from gridsched.app.reloading import ServerWorld, Source
 from gridsched.app.start import Machine, Say, StartError, certificate_of
 from gridsched.control.authority import Authority
+from gridsched.control.downloads import Downloads
 from gridsched.control.problems import RequestError
 from gridsched.control.reloading import Reloader
 from gridsched.control.services import Place, Services
 from gridsched.core.errors import CoreError
 from gridsched.engine.child import KILLED_SECONDS
+from gridsched.library.hub import Hub
+from gridsched.library.scan import DOWNLOADS
+from gridsched.library.shelf import Shelf
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
 from gridsched.runtime.heartbeat import Beat
@@ -101,6 +106,11 @@ def access_in(data_dir: Path | None, say: Say, *, insecure: bool = False) -> Acc
     return Authority(token, keys.keys, insecure=insecure), keys
 
 
+def downloads_in(data_dir: Path | None, environ: Mapping[str, str]) -> Downloads | None:
+    """The hub that the environment names, and the folder for what is downloaded. Asks nothing, makes nothing."""
+    return Downloads(Hub(environ), Shelf(data_dir / DOWNLOADS)) if data_dir is not None else None
+
+
 def refuse_exposure(access: Access, host: str, *, insecure: bool) -> None:
     """H6: a server that other machines can reach has keys, or was told to go without. Raises StartError."""
     if insecure or access[0].has_keys or ip_address(host.partition("%")[0]).is_loopback:
@@ -158,8 +168,8 @@ def serve(
     if (again := beside.again) is not None:
         world = ServerWorld(runtime, again.source, found.machinery, take_figures)
         reloader = Reloader(runtime, world, settings, again.tell)
-    place = place_of(listener, settings, found.data_dir)
-    services = partial(Services, authority=access[0], reloader=reloader, place=place)
+    place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
+    services = partial(Services, authority=access[0], reloader=reloader, place=place, hub=hub)
     figures, store = figures_of(settings), beside.batches
     front = Front(listener, figures, metrics, access[0], store=store, services=services, agents=Agents())
     sys.setswitchinterval(SWITCH_SECONDS)

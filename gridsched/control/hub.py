@@ -158,7 +158,9 @@ def downloads_of(services: Services) -> Downloads:
 
 
 async def look_again(services: Services) -> None:
-    """Have the library see what has come or gone."""
+    """Have the library see what has come or gone, where this server can be told to."""
+    if services.reloader is not None:
+        await services.reloader.refresh_library()
 
 
 async def _search(services: Services, wanted: SearchArguments, _: Call) -> SearchTold:

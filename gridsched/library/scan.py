@@ -14,6 +14,9 @@ from gridsched.library.projectors import why_no_model
 from gridsched.library.read import Unreadable, real_path
 from gridsched.library.shards import SUFFIX, ModelFile, first_part, is_later_part, read_model, stem_of
 
+DOWNLOADS = "models"
+"""The folder of the data directory that downloads are put into."""
+
 MAX_DEPTH = 6  # the hub's cache needs five: models--X--Y/snapshots/REVISION/FOLDER/FILE
 MAX_FOLDERS = 5_000
 MAX_FILES = 2_000
@@ -51,7 +54,7 @@ def usual_folders(data_dir: Path, home: Path, environ: Mapping[str, str]) -> tup
     cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     hub_home = Path(environ.get("HF_HOME") or cache / "huggingface")
     folders = (
-        data_dir / "models",
+        data_dir / DOWNLOADS,
         home / "models",
         Path(environ.get("LLAMA_CACHE") or cache / "llama.cpp"),
         Path(environ.get("HF_HUB_CACHE") or hub_home / "hub"),
