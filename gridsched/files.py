@@ -26,12 +26,12 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """The new name survives a loss of power, too; where a disk has no word for that, or a folder cannot be read, it is
-    there all the same."""
+def sync_folder(folder: Path) -> None:
+    """A new name in it survives a loss of power, too; where a disk has no word for that, or a folder cannot be read, it
+    is there all the same."""
     with suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -4,13 +4,12 @@ Everything that can be wrong is found before the first process is started, and e
 to do, and an exit code.
 """
 
+from gridsched.app.beside import Again, Beside, beside_of, configuration_in
 from gridsched.app.cataloguing import no_model
 from gridsched.app.checking import engine_faults, launch_faults, our_flags
 from gridsched.app.finding import ENGINES, find_machine, pinned_engine, plan_here, told_in
 from gridsched.app.reloading import Source
 from gridsched.app.serving import (
-    Again,
-    Beside,
     Broken,
     access_in,
     figures_of,
@@ -49,7 +48,9 @@ __all__ = [
     "StartError",
     "SystemClock",
     "access_in",
+    "beside_of",
     "certificate_of",
+    "configuration_in",
     "describe",
     "engine_faults",
     "figures_of",

@@ -42,6 +42,10 @@ class Source:
         """The settings. Raises SettingsError."""
         path = self.find()
         settings = load(path, self.environ) if path is not None else defaults()
+        return self.overridden(settings)
+
+    def overridden(self, settings: Settings) -> Settings:
+        """What the command line said instead. Raises SettingsError."""
         return override(settings, self.host, self.port, self.models_dir)
 
 

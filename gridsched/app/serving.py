@@ -7,9 +7,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,14 +18,18 @@ import trio
 from gridsched.api.app import LAST_WORDS_SECONDS, Front
 from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
-from gridsched.app.reloading import ServerWorld, Source
+from gridsched.app.beside import NOTHING_BESIDE, Access, Beside
+from gridsched.app.reloading import ServerWorld
 from gridsched.app.start import Machine, Say, StartError, certificate_of
+from gridsched.control.asker import by_hand
+from gridsched.control.audit import Audit
 from gridsched.control.authority import Authority
 from gridsched.control.downloads import Downloads
 from gridsched.control.problems import RequestError
 from gridsched.control.reloading import Reloader
 from gridsched.control.services import Place, Services
 from gridsched.core.errors import CoreError
+from gridsched.credentials import ApiKey
 from gridsched.engine.child import KILLED_SECONDS
 from gridsched.library.hub import Hub
 from gridsched.library.scan import DOWNLOADS
@@ -42,7 +45,6 @@ from gridsched.service.words import summary
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.schema import Settings
-from gridsched.store.batches import BatchStore
 
 REAP_SECONDS = 5.0
 """After a process's own grace it is killed; this is the time for that to show."""
@@ -67,30 +69,6 @@ def open_tape(path: Path, settings: Settings, say: Say) -> Recorder:
         return Recorder(path, settings.policy(), say)
     except OSError as error:
         raise StartError(f"--record {path}: {error.strerror}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Where settings are read from again, and who is told of each reload in a line."""
-
-    source: Source
-    tell: Say
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What a server has beside its machine, where it has it: a tape, files and batches, a file to read again."""
-
-    recorder: Recorder | None = None
-    batches: BatchStore | None = None
-    again: Again | None = None
-
-
-NOTHING_BESIDE = Beside()
-
-
-Access = tuple[Authority, KeyFile | None]
-"""Who may what, and the file whose changes it is to be told of."""
 
 
 def access_in(data_dir: Path | None, say: Say, *, insecure: bool = False) -> Access:
@@ -169,7 +147,7 @@ def serve(
         world = ServerWorld(runtime, again.source, found.machinery, take_figures)
         reloader = Reloader(runtime, world, settings, again.tell)
     place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
-    services = partial(Services, authority=access[0], reloader=reloader, place=place, hub=hub)
+    services = services_of(access[0], reloader, beside, place, hub)
     figures, store = figures_of(settings), beside.batches
     front = Front(listener, figures, metrics, access[0], store=store, services=services, agents=Agents())
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -178,9 +156,25 @@ def serve(
         def ending() -> None:
             manager.stopping(longest_end_seconds(reloader.settings if reloader is not None else settings))
 
-        return trio.run(_serve, runtime, front, access, ready, ending, reloader, clock=SteadyClock())
+        return trio.run(_serve, runtime, front, access, ready, ending, reloader, beside.audit, clock=SteadyClock())
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
+
+
+def services_of(
+    authority: Authority, reloader: Reloader | None, beside: Beside, place: Place, hub: Downloads | None
+) -> Callable[[Runtime], Services]:
+    """What the verbs work on."""
+    return partial(
+        Services,
+        authority=authority,
+        reloader=reloader,
+        place=place,
+        hub=hub,
+        audit=beside.audit,
+        configuration=beside.configuration,
+        keyring=beside.keyring,
+    )
 
 
 def _told(bugs: BaseExceptionGroup[CoreError]) -> Iterator[str]:
@@ -247,6 +241,7 @@ async def _serve(
     ready: Callable[[], None],
     ending: Callable[[], None],
     reloader: Reloader | None,
+    audit: Audit | None,
 ) -> int:
     """`ready` is called when the first reading of the devices is in, `ending` when the end begins."""
     exit_code = 0
@@ -260,12 +255,17 @@ async def _serve(
         await runtime.told_to_end()
         ending()
 
+    def keep(changed: Sequence[ApiKey]) -> None:
+        authority.keep(changed)
+        if audit is not None:
+            audit.note("change_keys", {"keys": [key.name for key in changed]}, by_hand("file"), "done")
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_signals, runtime, nursery.cancel_scope)
+        nursery.start_soon(_signals, runtime, nursery.cancel_scope, audit)
         nursery.start_soon(tell_the_end)
         nursery.start_soon(_hang_ups, reloader)
         if keys is not None:
-            nursery.start_soon(keys.follow, authority.keep)
+            nursery.start_soon(keys.follow, keep)
         if reloader is not None:
             nursery.start_soon(reloader.run)
         exit_code = await runtime.serve(opened)
@@ -273,10 +273,12 @@ async def _serve(
     return exit_code
 
 
-async def _signals(runtime: Runtime, scope: trio.CancelScope) -> None:
+async def _signals(runtime: Runtime, scope: trio.CancelScope, audit: Audit | None) -> None:
     """The first signal drains, the second ends at once."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        await anext(signals)
+        number = await anext(signals)
+        if audit is not None:
+            audit.note("end", {"signal": signal.Signals(number).name}, by_hand("signal"), "done")
         runtime.end()
         await anext(signals)
         scope.cancel()

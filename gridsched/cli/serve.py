@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from gridsched import __version__, app
 from gridsched.cli import table
@@ -25,7 +25,6 @@ from gridsched.library.names import printable
 from gridsched.runtime.tape import Recorder
 from gridsched.service.notify import Manager
 from gridsched.settings.schema import Settings
-from gridsched.store.batches import BatchStore
 
 BROKEN = 1
 """The contract's "failed": a service manager starts it again."""
@@ -67,7 +66,6 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
         app.open_port(settings) as listener,
         machine(args, settings) as found,
         recording(args, settings) as tape,
-        batches_in(found) as batches,
     ):
         tell(f"gridsched {__version__}")
         for row in table.rows(found, source):
@@ -87,21 +85,12 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             manager.ready()
 
         again = app.Again(source_of(args), lambda line: tell(printable(line)))
-        beside = app.Beside(tape, batches, again)
-        code = app.serve(found, settings, listener, access, ready, manager, beside)
+        configuration = app.configuration_in(again.source)
+        with app.beside_of(found, access, tape, again, configuration, say) as beside:
+            code = app.serve(found, settings, listener, access, ready, manager, beside)
     if code == RESTART:
         tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")
     return code
-
-
-@contextmanager
-def batches_in(found: app.Machine) -> Iterator[BatchStore | None]:
-    """Files and batches, where there is a data directory to keep them in."""
-    if found.data_dir is None:
-        yield None
-        return
-    with closing(BatchStore(found.data_dir, say)) as store:
-        yield store
 
 
 @contextmanager

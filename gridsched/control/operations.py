@@ -46,6 +46,7 @@ class Operation:
     ended_at: float | None = None
     changed: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    at_end: Callable[[], None] = lambda: None
 
     def tell(self, done: float, total: float | None, text: str) -> None:
         """Say how far it has come: a `verb.Tell`."""
@@ -56,6 +57,7 @@ class Operation:
         """It is over."""
         self.state, self.ended_at, self.result, self.problem = state, at, result, problem
         self._wake()
+        self.at_end()
 
     async def wait(self) -> None:
         """Return when it is over."""

@@ -5,16 +5,22 @@ with a sentence. Put together by `app`, which alone knows what is real.
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from gridsched.control.audit import Audit
 from gridsched.control.authority import Authority
 from gridsched.control.confirm import Confirmations
 from gridsched.control.downloads import Downloads
+from gridsched.control.keyring import Keyring
 from gridsched.control.ladders import Ladders
 from gridsched.control.operations import Operations
 from gridsched.control.reloading import Reloader
 from gridsched.runtime.bench import Benches
 from gridsched.runtime.runtime import Runtime
 from gridsched.store.benchmarks import BenchmarkStore
+
+if TYPE_CHECKING:  # the schema takes long to load, and the command line wants the verbs only
+    from gridsched.settings.configuration import Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +53,6 @@ class Services:
     benchmarks: BenchmarkStore = field(default_factory=BenchmarkStore)
     benches: Benches = field(default_factory=Benches)
     hub: Downloads | None = None
+    audit: Audit | None = None
+    configuration: "Configuration | None" = None
+    keyring: Keyring | None = None

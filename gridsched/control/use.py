@@ -11,6 +11,8 @@ from functools import partial
 import msgspec
 import trio
 
+from gridsched.control.auditing import audited, operated
+from gridsched.control.masking import masked
 from gridsched.control.operations import Operation
 from gridsched.control.problems import RequestError, invalid
 from gridsched.control.services import Services
@@ -26,17 +28,25 @@ async def use(
 ) -> object:
     """The verb's answer; of a long one the operation that has begun. `from_text`: numbers and the like may be given as
     text, as a query has them. Raises RequestError."""
-    allow(services, verb, call)
-    arguments = checked(verb, given, from_text=from_text)
-    if not verb.long:
-        return await verb.act(services, arguments, call)
-    return services.operations.start(
-        verb.name, msgspec.to_builtins(arguments), partial(_work, services, verb, arguments, call)
-    )
+    with audited(services, verb, given, call):
+        allow(services, verb, call)
+        arguments = checked(verb, given, from_text=from_text)
+        if not verb.long:
+            return await verb.act(services, arguments, call)
+        work = partial(_work, services, verb, arguments, call)
+        operation = services.operations.start(verb.name, shown(arguments), work)
+    operated(services, verb, operation, call)
+    return operation
 
 
 async def _work(services: Services, verb: Verb, arguments: Arguments, call: Call, operation: Operation) -> object:
     return await verb.act(services, arguments, Call(call.asker, operation.tell, operation.id))
+
+
+def shown(arguments: Arguments) -> Mapping[str, object]:
+    """Arguments as an operation tells them: without secrets."""
+    told = masked(msgspec.to_builtins(arguments))
+    return told if isinstance(told, Mapping) else {}
 
 
 def allow(services: Services, verb: Verb, call: Call) -> None:

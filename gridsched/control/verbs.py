@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from gridsched.control import (
+    auditing,
     benchmark,
+    configuring,
     connection,
     deleting,
     ending,
     estimates,
     hub,
+    keys,
     looking,
     options,
     reload,
@@ -30,7 +33,10 @@ VERBS: Final[tuple[Verb, ...]] = (
     *benchmark.VERBS,
     *hub.VERBS,
     *deleting.VERBS,
+    *configuring.VERBS,
     *reload.VERBS,
+    *keys.VERBS,
+    *auditing.VERBS,
     *ending.VERBS,
 )
 

@@ -57,6 +57,19 @@ def find(path_flag: Path | None, environ: Mapping[str, str], cwd: Path, user_fol
     return next((folder / FILE_NAME for folder in folders if os.access(folder / FILE_NAME, os.F_OK)), None)
 
 
+def place(
+    path_flag: Path | None, environ: Mapping[str, str], cwd: Path, user_folder: Path | None = None
+) -> Path | None:
+    """Where the configuration file is, or would be made: then in the user's folder. None for a user without one."""
+    found = find(path_flag, environ, cwd, user_folder)
+    if found is not None:
+        return found
+    try:
+        return (user_folder or platformdirs.user_config_path("gridsched")) / FILE_NAME
+    except RuntimeError:
+        return None
+
+
 def defaults() -> Settings:
     """The settings of a machine without a configuration."""
     return Settings()
@@ -114,7 +127,7 @@ def parse(text: str, source: str, around: Surroundings) -> Settings:
         problems += [*starved_models(document, settings), *unfit_variants(document, settings)]
         problems += chained(document, settings)
         if not problems:
-            settings.remember_places(source, document)
+            settings.remember(source, document)
             return settings
     except ValidationError as error:
         problems += (problem_of(document, details) for details in error.errors(include_url=False)[:MAX_FAULTS])

@@ -318,9 +318,10 @@ def _named(what: str) -> BeforeValidator:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where values stand, as `file:line:column`; of no weight when settings are compared."""
+    """Where values stand, as `file:line:column`, and what was written; of no weight when settings are compared."""
 
     of: Mapping[Loc, str] = field(default_factory=dict, compare=False)
+    written: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 class Settings(Section):
@@ -343,9 +344,15 @@ class Settings(Section):
 
     _places: Places = PrivateAttr(default_factory=Places)
 
-    def remember_places(self, source: str, document: Document) -> None:
-        """Where each value stands, for whoever finds a fault in it later."""
-        self._places = Places({loc: f"{source}:{at.line}:{at.column}" for loc, at in document.places.items()})
+    def remember(self, source: str, document: Document) -> None:
+        """Where each value stands, for whoever finds a fault in it later, and what was written."""
+        places = {loc: f"{source}:{at.line}:{at.column}" for loc, at in document.places.items()}
+        self._places = Places(places, document.value)
+
+    @property
+    def written(self) -> Mapping[str, object]:
+        """What the file said, value by value as it was written; nothing where there was none."""
+        return self._places.written
 
     def told(self, loc: Loc, sentence: str) -> str:
         """A fault that was found behind the schema, as those of the file are told.

@@ -1,0 +1,287 @@
+"""Verbs about the configuration: what it is, and a change of its file. Owns their words and types.
+
+A change is checked as a start would check it before a byte is written. Nobody is shown a secret that stands in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gridsched.control.masking import is_hidden, masked, masked_sentence
+from gridsched.control.problems import Problem, RequestError, invalid
+from gridsched.control.services import Services
+from gridsched.control.verb import Answer, Arguments, Call, Consequences, Nothing, Rest, Verb
+from gridsched.credentials import Scope
+from gridsched.settings.document import dotted
+from gridsched.settings.edit import with_masks
+from gridsched.settings.refusals import Changed, EditError, Refused
+from gridsched.threads import in_thread
+
+if TYPE_CHECKING:  # the schema takes long to load, and the command line wants the verbs only
+    from gridsched.settings.configuration import Change, Configuration
+
+Key = tuple[str, ...]
+
+MOST_CHANGES = 500
+
+
+class Difference(Answer, frozen=True, kw_only=True):
+    """One setting that is another then. A model that comes or goes is one, as a whole."""
+
+    key: str
+    before: Any
+    after: Any
+
+
+class ConfigurationTold(Answer, frozen=True, kw_only=True):
+    """The configuration. `settings` has every setting there is as it would be written, with the defaults of what the
+    file does not say. `runs_as_written`: what is on disk is what runs; else `error` may say why not."""
+
+    path: str
+    exists: bool
+    sha256: Annotated[str, Meta(description="Of the file; empty where there is none. Send it with a change.")]
+    runs_as_written: bool
+    error: str | None
+    settings: Mapping[str, Any]
+    text: Annotated[str | None, Meta(description="The file, for admins; secrets are hidden.")] = None
+    text_is_whole: bool = False
+
+
+class SetArguments(Arguments, frozen=True, kw_only=True):
+    """What is to be another in the file."""
+
+    put: Annotated[
+        Mapping[str, Any],
+        Meta(
+            description="Values to put in, nested as in the file: {models: {tiny: {ctx_size: 8192}}}. Keys are taken as"
+            " they are, dots and slashes too. An object is put into the one that is there, a list replaces the list,"
+            " null is a value."
+        ),
+    ] = msgspec.field(default_factory=dict, name="set")
+    unset: Annotated[
+        tuple[Key, ...], Meta(description="Keys to take out, each as the list of its parts: [[models, old]].")
+    ] = ()
+    text: Annotated[str | None, Meta(description="The whole file instead, as it should be.")] = None
+    expected_sha256: Annotated[
+        str | None, Meta(description="Only where the file still is this one (409 where it is not).")
+    ] = None
+
+
+class ConfigurationSet(Answer, frozen=True, kw_only=True):
+    """What a change has done. `backup` is the copy of the file from before."""
+
+    text: str
+    path: str
+    sha256: str
+    written: bool
+    backup: str | None
+    changes: tuple[Difference, ...]
+
+
+def _configuration(services: Services) -> "Configuration":
+    if services.configuration is None:
+        raise RequestError(Problem("not_found", "this server has no configuration file, and none can be made for it"))
+    return services.configuration
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+
+
+async def _get(services: Services, _: Nothing, call: Call) -> ConfigurationTold:
+    configuration = _configuration(services)
+    text, sha256, error = "", "", None
+    settings: Mapping[str, Any] = {}
+    try:
+        contents = await configuration.read()
+        text, sha256 = contents.text, contents.sha256
+        settings = await in_thread(partial(configuration.told, text))
+    except Refused as refused:
+        error = masked_sentence(str(refused))
+    shown = await in_thread(partial(_shown, text)) if Scope.ADMIN in call.asker.caller.scopes else None
+    return ConfigurationTold(
+        path=str(configuration.path),
+        exists=bool(sha256),
+        sha256=sha256,
+        runs_as_written=error is None,
+        error=error,
+        settings=_object(masked(settings)),
+        text=shown,
+        text_is_whole=shown is not None and shown == text,
+    )
+
+
+def _shown(text: str) -> str | None:
+    """The file's text, without its secrets; nothing of one that is no YAML: nobody knows what in it is one."""
+    try:
+        return masked_sentence(with_masks(text, masked))
+    except EditError:
+        return None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# --- changing -------------------------------------------------------------------------------------------------------
+
+
+async def _set(services: Services, asked: SetArguments, _: Call) -> ConfigurationSet:
+    configuration = _configuration(services)
+    async with configuration.changing:
+        change = await _thought(configuration, asked)
+        changes = await in_thread(partial(_changes, configuration, change))
+        if change.is_none:
+            return _told(configuration, change, changes, None, written=False)
+        backup = await _written(configuration, change)
+        return _told(configuration, change, changes, backup, written=True)
+
+
+async def _plan(services: Services, asked: SetArguments, _: Call) -> Consequences:
+    configuration = _configuration(services)
+    change = await _thought(configuration, asked)
+    changes = await in_thread(partial(_changes, configuration, change))
+    return Consequences(
+        text=_sentence(configuration, change, changes, "would be"),
+        harms=not change.is_none,
+        details={"changes": msgspec.to_builtins(changes)},
+        essence=f"{change.before.sha256} {change.text}",
+    )
+
+
+async def _thought(configuration: "Configuration", asked: SetArguments) -> "Change":
+    """The change that is asked for, checked. Raises RequestError."""
+    _require_sound(asked)
+    try:
+        whole = None if asked.text is None else asked.text.removeprefix("\ufeff")
+        change = await configuration.thought(asked.put, asked.unset, whole)
+    except EditError as error:
+        raise invalid(str(error)) from None
+    except Refused as refused:
+        faults = [masked_sentence(line) for line in refused.faults]
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        message = f"the file would be refused, so it was not written: {faults[0]}{more}"
+        raise invalid(message, detail={"faults": faults}) from None
+    if asked.expected_sha256 is not None and asked.expected_sha256 != change.before.sha256:
+        raise _conflict(configuration, change.before.sha256)
+    return change
+
+
+def _require_sound(asked: SetArguments) -> None:
+    """Raises RequestError for arguments that do not go together, or that hold what is shown in a secret's place."""
+    if asked.text is None and not asked.put and not asked.unset:
+        raise invalid("say what is to be another: set, unset or text")
+    if asked.text is not None and (asked.put or asked.unset):
+        raise invalid("give either text, or set and unset, not both", "text")
+    if is_hidden(asked.text):
+        raise invalid("in this text secrets are hidden, and would be lost: change single keys with set", "text")
+    if is_hidden(asked.put):
+        raise invalid("a value here is a secret that was hidden; leave it out, and it stays", "set")
+    if not all(asked.unset):
+        raise invalid("unset names keys, each as the list of its parts", "unset")
+
+
+async def _written(configuration: "Configuration", change: "Change") -> str | None:
+    try:
+        backup = await configuration.write(change)
+    except Changed:
+        raise _conflict(configuration, "") from None
+    except OSError as error:
+        why = f"{configuration.path} cannot be written, and is as it was: {error.strerror or error}"
+        raise RequestError(Problem("storage_unavailable", why)) from None
+    return None if backup is None else str(backup)
+
+
+def _conflict(configuration: "Configuration", sha256: str) -> RequestError:
+    message = f"{configuration.path} has been changed since it was read: get it again"
+    return RequestError(Problem("conflict", message, "expected_sha256", detail={"sha256": sha256} if sha256 else {}))
+
+
+def _changes(configuration: "Configuration", change: "Change") -> tuple[Difference, ...]:
+    """Setting by setting, secrets hidden."""
+    found = list(configuration.differences(change))[:MOST_CHANGES]
+    return tuple(
+        Difference(key=dotted(way), before=_one(way, before), after=_one(way, after)) for way, before, after in found
+    )
+
+
+def _one(way: Sequence[str | int], value: object) -> object:
+    """A value as it is shown: one of a process's environment is a secret, whatever it is called."""
+    name = str(way[-1])
+    if "env" in way[:-1]:
+        return _object(masked({name: value}, "env"))[name]
+    return masked(value, name)
+
+
+def _sentence(configuration: "Configuration", change: "Change", changes: Sequence[Difference], verb: str) -> str:
+    if change.is_none:
+        return f"{configuration.path} is like that already"
+    keys = ", ".join(each.key for each in changes[:10]) or "nothing that the server knows"
+    more = f" and {len(changes) - 10} more" if len(changes) > 10 else ""  # noqa: PLR2004 - those that are named
+    return f"{configuration.path} {verb} changed: {keys}{more}"
+
+
+def _told(
+    configuration: "Configuration",
+    change: "Change",
+    changes: tuple[Difference, ...],
+    backup: str | None,
+    *,
+    written: bool,
+) -> ConfigurationSet:
+    return ConfigurationSet(
+        text=_sentence(configuration, change, changes, "is" if written else "would be"),
+        path=str(configuration.path),
+        sha256=change.sha256,
+        written=written,
+        backup=backup,
+        changes=changes,
+    )
+
+
+async def _schema(services: Services, _: Nothing, __: Call) -> Mapping[str, Any]:
+    return await in_thread(_configuration(services).schema)
+
+
+VERBS = (
+    Verb(
+        name="get_config",
+        summary="The configuration",
+        description="Every setting with its value, the file it comes from, and whether what runs is what is on disk.",
+        scope=Scope.READ,
+        takes=Nothing,
+        gives=ConfigurationTold,
+        act=_get,
+        rest=Rest("GET", "/api/config"),
+        tool=True,
+        reads=True,
+    ),
+    Verb(
+        name="config_schema",
+        summary="What a configuration may say",
+        description="The JSON Schema of the file: every key with its meaning, what it takes, and its default.",
+        scope=Scope.READ,
+        takes=Nothing,
+        gives=Mapping[str, Any],
+        act=_schema,
+        rest=Rest("GET", "/api/config/schema"),
+        reads=True,
+    ),
+    Verb(
+        name="set_config",
+        summary="Change the configuration",
+        description="Change single keys of the file, or the whole of it: comments stay, the old file is kept beside it,"
+        " and what a start would refuse is not written. What can be applied at once is.",
+        scope=Scope.ADMIN,
+        takes=SetArguments,
+        gives=ConfigurationSet,
+        act=_set,
+        rest=Rest("PATCH", "/api/config"),
+        tool=True,
+        destructive=True,
+        idempotent=True,
+        plan=_plan,
+    ),
+)
