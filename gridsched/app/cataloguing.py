@@ -5,7 +5,7 @@ Owns what of a configuration is held against engine, devices and model files, an
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gridsched.app.checking import launch_faults, our_flags, setting_of, unchecked
@@ -14,7 +14,9 @@ from gridsched.devices.headroom import Headroom
 from gridsched.devices.margin import Margin
 from gridsched.engine.locate import FoundEngine
 from gridsched.library.catalog import ModelCatalog
+from gridsched.library.folders import Folders, Seen
 from gridsched.library.planning import Defaults
+from gridsched.library.read import Headers
 from gridsched.library.scan import usual_folders
 from gridsched.library.sources import read_library, with_problems
 from gridsched.ports import DeviceInfo, Measurement
@@ -24,11 +26,12 @@ from gridsched.settings.schema import Settings
 @dataclass(frozen=True, slots=True)
 class Catalogued:
     """A catalog, what stands in the way of serving with it, and what of the configuration cannot be had: a sentence
-    each."""
+    each. `seen` are the files of the folders as they were just before it was made."""
 
     catalog: ModelCatalog
     in_the_way: tuple[str, ...]
     problems: tuple[str, ...]
+    seen: Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,23 @@ class Cataloguer:
     host: Callable[[], DeviceSpec | None]
     usual: Callable[[], tuple[Path, ...]]
     downloads: Path
+    headers: Headers = field(default_factory=Headers)
+    watched: Folders = field(default_factory=Folders)
 
-    def make(self, settings: Settings) -> Catalogued:
-        """Read the folders and the configured files, and plan every model. Blocks."""
+    def make(self, settings: Settings, before: ModelCatalog | None = None) -> Catalogued:
+        """Read the folders and the configured files, and plan every model; what is as it was in the catalog `before`
+        is neither read nor planned again. Blocks."""
+        seen = self.look(settings)
+        with self.headers.remembering():
+            return self._make(settings, before, seen)
+
+    def look(self, settings: Settings) -> Seen:
+        """The files there are, in the folders and of the configured models. Blocks."""
+        entries = settings.entries()
+        files = [path for entry in entries for path in (entry.path, entry.mmproj) if path is not None]
+        return self.watched.look(self.folders(settings), files)
+
+    def _make(self, settings: Settings, before: ModelCatalog | None, seen: Seen) -> Catalogued:
         engine, margin = self.engine, Margin(headroom_of(settings))
         folders = self.folders(settings)
         faults = tuple(launch_faults(settings, engine.options))
@@ -61,12 +78,13 @@ class Cataloguer:
             default_model=settings.library.default_model,
             engine_build=engine.info.version,
             host=margin.of(host) if host is not None else None,
+            before=before,
         )
         told = [settings.told(key, sentence) for _, key, sentence in faults]
         in_the_way = [] if engine.info.ok else [engine.info.problem, *told, *unchecked(settings)]
         in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
         in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
-        return Catalogued(catalog, tuple(in_the_way), (*catalog.problems, *told))
+        return Catalogued(catalog, tuple(in_the_way), (*catalog.problems, *told), seen)
 
     def folders(self, settings: Settings) -> tuple[Path, ...]:
         """Where models are looked for."""

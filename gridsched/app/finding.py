@@ -67,6 +67,7 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     cataloguer = Cataloguer(engine_found, monitor.devices, store.measurements, beside, usual, downloads)
     made = cataloguer.make(settings)
     catalog = made.catalog
+    cataloguer.watched.read(made.seen)
     cards = frozenset(info.identity for info in infos)
     store.prune(Known(catalog.fingerprints(), engine_found.info.version, cards))
     if made.in_the_way:

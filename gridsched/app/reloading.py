@@ -13,6 +13,7 @@ from gridsched.app.start import StartError
 from gridsched.control.reloading import ConfigRefused, Prepared
 from gridsched.core.events import PolicyChanged
 from gridsched.devices.margin import Margin
+from gridsched.library.catalog import ModelCatalog
 from gridsched.library.live import LiveCatalog
 from gridsched.runtime.dispatch import tell_served
 from gridsched.runtime.runtime import Runtime
@@ -109,7 +110,8 @@ class ServerWorld:
                 runtime.post(PolicyChanged(settings.policy()))
 
             return Prepared(take_policy, runtime.served())
-        made = machinery.cataloguer.make(settings)
+        before = machinery.live.now
+        made = machinery.cataloguer.make(settings, before if isinstance(before, ModelCatalog) else None)
         if made.in_the_way and not anew:
             raise ConfigRefused(made.in_the_way)
         catalog = made.catalog
@@ -124,12 +126,16 @@ class ServerWorld:
                 runtime.post(PolicyChanged(settings.policy()))
                 runtime.post(runtime.parts.devices_changed())
             machinery.live.become(catalog)
+            machinery.cataloguer.watched.read(made.seen)
             catalog.learn(runtime.parts.store.measurements())  # what was measured while it was made
             tell_served(runtime.parts.catalog, runtime.post, had_families=had_families)
 
         served = tuple(model.spec for model in catalog.models() if model.spec is not None)
         return Prepared(take, served, made.problems)
 
-    def folders_changed(self) -> bool:
-        """Whether the library's folders hold other files."""
-        return False
+    def folders_changed(self, settings: Settings) -> bool:
+        """Whether the library's folders hold other files; those of a simulated machine never do."""
+        if self._machinery is None:
+            return False
+        cataloguer = self._machinery.cataloguer
+        return cataloguer.watched.changed(cataloguer.look(settings))

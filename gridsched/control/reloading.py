@@ -75,8 +75,8 @@ class World(Protocol):
         """Read what it names, and make what it needs. `anew`: of the folders as they are now, whatever is wrong with
         the rest. Raises ConfigRefused. Blocks."""
 
-    def folders_changed(self) -> bool:
-        """Look at the library's folders: whether other files are there than were prepared last. Blocks."""
+    def folders_changed(self, settings: "Settings") -> bool:
+        """Look at the library's folders: whether other files are there than were read last. Blocks."""
 
 
 class Reloader:
@@ -124,7 +124,6 @@ class Reloader:
     async def refresh_library(self) -> None:
         """Look at the folders again, whether they seem changed or not, and serve what is there now."""
         async with self._turn:
-            await in_thread(self._world.folders_changed)  # so that the next look compares with this one
             await self._refresh()
 
     # --- by itself ----------------------------------------------------------------------------------------------
@@ -159,10 +158,9 @@ class Reloader:
     async def _follow_folders(self) -> None:
         while True:
             await trio.sleep(FOLDERS_SECONDS)
-            if not await in_thread(self._world.folders_changed, abandon_on_cancel=True):
-                continue
             async with self._turn:
-                await self._refresh()
+                if await in_thread(lambda: self._world.folders_changed(self.settings)):
+                    await self._refresh()
 
     # --- in turn ------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,7 @@ with, what it was told of measurements since, and the files of a model that had 
 that are back when somebody asks for it. Any other change of files, devices or settings makes a new one.
 """
 
-import hashlib
 import math
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +15,10 @@ import trio
 
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.model import DeviceSpec, LaunchOption, ModelSpec
+from gridsched.library.doubts import assumed, bases_of, cannot_be_told, not_chatting, too_much_pinned
 from gridsched.library.measured import loads
 from gridsched.library.names import Named, Names, printable, publisher_of
-from gridsched.library.planning import Defaults, Plan, Unservable, advised, outside, overriding, plan
+from gridsched.library.planning import Defaults, Plan, Unservable, advised, overriding, plan
 from gridsched.library.quantizations import quantization
 from gridsched.library.read import real_path
 from gridsched.library.sources import Library, Source
@@ -34,7 +33,6 @@ from gridsched.ports import (
     Launch,
     Measurement,
     ModelEntry,
-    VirtualEntry,
 )
 from gridsched.threads import in_thread
 from gridsched.vram.calibrate import overheads
@@ -52,12 +50,6 @@ REASONING = "--reasoning-format"
 LOAD_FLOOR_SECONDS = 1.0
 LOAD_BYTES_PER_SECOND = 1e9
 """What a load takes until one was timed: process start and warm-up, then a usual disk. Both are guesses."""
-
-_SALT = secrets.token_bytes(16)
-
-
-Fault = tuple[tuple[str, str, str], str]
-"""The way to a setting, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class _Ground:
 class ModelCatalog:
     """A `ports.Catalog` over what `read_library` found."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a plan rests on
         self,
         library: Library,
         devices: Sequence[DeviceInfo],
@@ -94,9 +86,10 @@ class ModelCatalog:
         default_model: str | None = None,
         engine_build: str = "",
         host: DeviceSpec | None = None,
+        before: "ModelCatalog | None" = None,
     ) -> None:
         """`devices` is never empty and of one backend; `host` is the memory beside them. `default_model` is any word
-        that resolves."""
+        that resolves. What is as it was in the catalog `before` is not planned again."""
         self._devices = tuple(devices)
         # Families' and virtual models' names go before what files bring with them.
         named = [Named(ModelName(entry.name), Path()) for entry in families]
@@ -105,7 +98,10 @@ class ModelCatalog:
         words = Names(named, None)
         self._entries: dict[ModelName, _Entry] = {}
         measured_outside = overheads(loads(measurements.values()), engine_build)
-        self._ground = ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside, host)
+        if before is not None and _alike(measured_outside, before._ground.outside):
+            measured_outside = before._ground.outside
+        ground = _Ground(self._devices, measurements, defaults, engine_build, measured_outside, host)
+        self._ground: _Ground = ground
         self._measured = measurements
         self._fits: dict[ModelName, tuple[frozenset[tuple[DeviceName, int]], LargestFit]] = {}
         self._one_at_a_time = trio.CapacityLimiter(1)
@@ -113,22 +109,28 @@ class ModelCatalog:
         self._look_at: dict[ModelName, float] = {}
         for source in library.sources:
             name = ModelName(source.entry.name)
-            self._entries[name] = _entry(source, words.aliases(name), ground)
+            planned = before._planned(source, ground) if before is not None else None
+            self._entries[name] = _entry(source, words.aliases(name), ground, planned)
         served = {name: entry.model for name, entry in self._entries.items()}
         self._configured_families = tuple(families)
         self._families = {ModelName(entry.name): CatalogFamily.of(entry, served) for entry in families}
         self._virtuals = {ModelName(entry.name): entry for entry in library.virtuals}
-        self._bases, no_base = _bases(library.virtuals, words)
+        self._bases, no_base = bases_of(library.virtuals, words)
         default = words.resolve(default_model) if default_model else None
         self._names = Names(named, default or self._first_chat())
-        self.notes = tuple(
-            map(printable, (*library.notes, *_assumed(self._devices, measured_outside), *self._doubts()))
-        )
-        self.problems = tuple(_too_much_pinned(self.models(), self._devices))
-        self.faults = (*_not_chatting(self.families()), *no_base, *_cannot_be_told(self.virtuals()))
+        self.notes = tuple(map(printable, (*library.notes, *assumed(self._devices, measured_outside), *self._doubts())))
+        self.problems = tuple(too_much_pinned(self.models(), self._devices))
+        self.faults = (*not_chatting(self.families()), *no_base, *cannot_be_told(self.virtuals()))
         if default_model and default is None:
             known = ", ".join(words.closest(default_model)) or "no name is like it"
             self.problems += (f"library.default_model: there is no model {default_model!r} ({known})",)
+
+    def _planned(self, source: Source, ground: _Ground) -> Plan | None:
+        """The plan of a model whose files and settings, and all that it is planned on, are the same."""
+        entry = self._entries.get(ModelName(source.entry.name))
+        if entry is None or entry.source != source or _planned_on(self._ground) != _planned_on(ground):
+            return None
+        return entry.plan
 
     def models(self) -> tuple[CatalogModel, ...]:
         """All of them: the configured ones in their order, then those from folders in the order of their paths."""
@@ -188,8 +190,7 @@ class ModelCatalog:
         """
         self._measured, self._fits = measurements, {}
         before, found = self._ground.outside, overheads(loads(measurements.values()), self._ground.engine_build)
-        known = before.keys() == found.keys()
-        if known and all(abs(found[card] - size) < NEWS_BYTES for card, size in before.items()):
+        if _alike(found, before):
             return False
         self._ground = ground = replace(self._ground, outside=found)
         changed = False
@@ -346,10 +347,23 @@ def _short(options: Sequence[LaunchOption]) -> Mapping[DeviceName, int]:
     return found
 
 
-def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground) -> _Entry:
+def _alike(found: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Whether what was measured outside of the engine's buffers is no news."""
+    known = before.keys() == found.keys()
+    return known and all(abs(found[card] - size) < NEWS_BYTES for card, size in before.items())
+
+
+def _planned_on(ground: _Ground) -> object:
+    """What of the ground a plan rests on: not measurements, nor what is said of a process that takes no memory."""
+    defaults = replace(ground.defaults, idle_ttl_seconds=0.0, reasoning_format="")
+    return (ground.devices, defaults, ground.engine_build, ground.outside, ground.host)
+
+
+def _entry(source: Source, aliases: tuple[str, ...], ground: _Ground, known: Plan | None = None) -> _Entry:
+    """`known` is its plan, where it has been made."""
     devices = ground.devices
     try:
-        planned = plan(source, devices, ground.defaults, ground.engine_build, ground.outside, ground.host)
+        planned = known or plan(source, devices, ground.defaults, ground.engine_build, ground.outside, ground.host)
     except Unservable as error:
         return _Entry(source, None, _model(source, aliases, None, None, printable(str(error))))
     options, doubts = planned.measured(ground.measurements, _usable(devices))
@@ -404,13 +418,9 @@ def _thinking(entry: ModelEntry, capabilities: frozenset[Capability], defaults: 
 
 
 def _launched_with(entry: ModelEntry, capabilities: frozenset[Capability], defaults: Defaults) -> str:
-    """What a process is started with that no key of a launch knows of, because it takes no memory. Of the environment
-    a digest that means nothing elsewhere: it may hold a secret, and this is written on tapes."""
-    words = [*sorted(capability.value for capability in capabilities), *_thinking(entry, capabilities, defaults)]
-    if entry.env:
-        said = repr(sorted(entry.env.items())).encode()
-        words.append(hashlib.blake2b(said, key=_SALT, digest_size=8).hexdigest())
-    return " ".join(words)
+    """What a process is started with that no key of a launch knows of, because it takes no memory."""
+    words = sorted(capability.value for capability in capabilities)
+    return " ".join((*words, *_thinking(entry, capabilities, defaults)))
 
 
 def _spec(
@@ -432,62 +442,3 @@ def _spec(
         load_seconds=next((seconds for seconds in timed if seconds is not None), estimate),
         launched_with=_launched_with(entry, capabilities, defaults),
     )
-
-
-def _too_much_pinned(models: Sequence[CatalogModel], devices: Sequence[DeviceInfo]) -> Iterator[str]:
-    """R7: pins that cannot all fit, were each launched in the smallest of its ways. Measurements are not looked at."""
-    pinned = [model for model in models if model.spec is not None and model.spec.pinned]
-    least = {model.name: _least_bytes(model.spec) for model in pinned if model.spec is not None}
-    room_bytes = sum(info.spec.total_bytes - info.spec.headroom_bytes for info in devices)
-    if sum(least.values()) > room_bytes:
-        each = " + ".join(f"{name} {need >> 20}" for name, need in least.items())
-        yield (
-            f"the pinned models do not fit together: {each} MiB at the least, {room_bytes >> 20} MiB to plan with;"
-            " unpin one, or give it less context"
-        )
-
-
-def _assumed(devices: Sequence[DeviceInfo], measured: Mapping[str, int]) -> Iterator[str]:
-    """Devices of whose kind nobody has measured what a process takes beside its buffers; the first load here does."""
-    for info in devices:
-        if note := outside(info, measured).note:
-            yield f"{info.spec.name}: {note}"
-
-
-def _not_chatting(families: Sequence[CatalogFamily]) -> Iterator[Fault]:
-    """R10: variants that turn out to be for something else, once their files were read; each with its key."""
-    for family in families:
-        for quality, model in family.variants:
-            if model.spec is not None and Capability.CHAT not in model.capabilities:
-                able = ", ".join(sorted(capability.value for capability in model.capabilities))
-                key = ("families", str(family.name), quality.label)
-                yield key, f"{model.name} does not chat, and a family is for chats and completions; it serves {able}"
-
-
-def _bases(virtuals: Sequence[VirtualEntry], words: Names) -> tuple[Mapping[ModelName, ModelName], tuple[Fault, ...]]:
-    """What serves each virtual model; those whose base is not there, or is one of them, are faults."""
-    bases: dict[ModelName, ModelName] = {}
-    faults: list[Fault] = []
-    names = {entry.name for entry in virtuals}
-    for entry in virtuals:
-        found = words.resolve(entry.base)
-        if found is not None and found not in names:
-            bases[ModelName(entry.name)] = found
-            continue
-        close = ", ".join(name for name in words.closest(entry.base) if name not in names)
-        hint = f"; did you mean {close}?" if close else ""
-        faults.append((("models", entry.name, "base"), f"there is no model or family {entry.base}{hint}"))
-    return bases, tuple(faults)
-
-
-def _cannot_be_told(virtuals: Sequence[CatalogVirtual]) -> Iterator[Fault]:
-    """Those whose words are for a model that does not chat, once its file was read."""
-    for each in virtuals:
-        base = each.base.best if isinstance(each.base, CatalogFamily) else each.base
-        chats = base is None or base.spec is None or Capability.CHAT in base.capabilities
-        if each.entry.system_prompt is not None and not chats:
-            yield ("models", str(each.name), "system_prompt"), f"{each.base.name} does not chat, and would not hear it"
-
-
-def _least_bytes(spec: ModelSpec) -> int:
-    return min(sum(part.total_bytes for part in option.footprint) for option in spec.options)

@@ -11,6 +11,10 @@ import hashlib
 import os
 import stat
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +27,9 @@ take the whole process down."""
 
 FINGERPRINT_BYTES = 64 << 10
 """How much of the beginning the fingerprint hashes: the metadata that tells one build of a model from another."""
+
+SURE_NS = 2_000_000_000
+"""Clocks of file systems are coarse: a file that changed this recently may change again without another stamp."""
 
 _KINDS = (
     (stat.S_ISDIR, "it is a folder, not a file"),
@@ -70,6 +77,47 @@ class Stamp:
         return (found.st_size, found.st_mtime_ns) != (self.size_bytes, self.modified_ns)
 
 
+class Headers:
+    """Headers that were read, so that a library is read again in a fraction of the time: of each file that is the same
+    by its stamp. Whatever nobody asked for while it was remembering is forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Path, bool], tuple[object, ReadFile]] = {}
+        self._asked: dict[tuple[Path, bool], tuple[object, ReadFile]] = {}
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """What this thread reads within the block is remembered, and not read again that was before."""
+        self._asked = {}
+        token = _REMEMBERED.set(self)
+        try:
+            yield
+        finally:
+            _REMEMBERED.reset(token)
+            self._kept, self._asked = self._asked, {}
+
+    def find(self, path: Path, *, any_byte_order: bool) -> ReadFile | None:
+        """The file, where it is as it was. Raises OSError."""
+        key = (path, any_byte_order)
+        kept = self._asked.get(key) or self._kept.get(key)
+        if kept is None or kept[0] != _stamp(path.stat()):
+            return None
+        self._asked[key] = kept
+        return kept[1]
+
+    def keep(self, file: ReadFile, found: os.stat_result, *, any_byte_order: bool) -> None:
+        """Remember it, unless it changed so lately that it might change again and look the same."""
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SURE_NS:
+            self._asked[file.path, any_byte_order] = (_stamp(found), file)
+
+
+_REMEMBERED: ContextVar[Headers | None] = ContextVar("headers", default=None)
+
+
+def _stamp(found: os.stat_result) -> object:
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
 def real_path(path: Path) -> Path:
     """Where a path leads, links followed. A link that leads back to itself is its own answer: `resolve` would raise."""
     return Path(os.path.realpath(path))
@@ -81,7 +129,10 @@ def read_file(path: Path, *, any_byte_order: bool = False) -> ReadFile:
     A file in another byte order than this host's is Unreadable, because no engine here could load it, unless the caller
     says that it wants the header alone.
     """
+    headers = _REMEMBERED.get()
     try:
+        if headers is not None and (known := headers.find(path, any_byte_order=any_byte_order)) is not None:
+            return known
         _refuse_odd_kinds(path.stat())
         # Non-blocking, because what was a file a moment ago may be a pipe by now.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -95,7 +146,10 @@ def read_file(path: Path, *, any_byte_order: bool = False) -> ReadFile:
     if not any_byte_order and header.big_endian != (sys.byteorder == "big"):
         raise Unreadable(f"{'big' if header.big_endian else 'little'}-endian GGUF is not supported by this host")
     identity = hashlib.blake2b(f"{found.st_size}:{found.st_mtime_ns}:".encode() + head, digest_size=16)
-    return ReadFile(path, found.st_size, found.st_mtime_ns, identity.hexdigest(), header)
+    file = ReadFile(path, found.st_size, found.st_mtime_ns, identity.hexdigest(), header)
+    if headers is not None:
+        headers.keep(file, found, any_byte_order=any_byte_order)
+    return file
 
 
 def _refuse_odd_kinds(found: os.stat_result) -> None:
