@@ -33,6 +33,7 @@ COMMANDS = {
     "pin": "keep a model loaded",
     "unpin": "let a model go like any other",
     "servers": "name servers for these commands: add, list, use, remove",
+    "mcp": "the tools of a server and of its watchdog, for programs that speak MCP over stdio",
     "engine": "llama-server builds side by side: list, use, install, test, rollback",
     "keys": "API keys: add, list, revoke",
     "restart": "end a running server in peace, and have it started again",

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gridsched import __version__
 from gridsched.watchdog import files
@@ -71,9 +71,9 @@ def watch(
         _require_our_proc()
         places = Places(find_data(data_flag, environ), config_flag, environ, _current_folder())
         credential = prepare(places)
-        with only_one(places):
+        with only_one(places) as lock:
             port = port_told(places) if port is None else port
-            return _serve(places, credential, port, runs, wedged_seconds, serve_words)
+            return _serve(places, credential, port, lock, runs, wedged_seconds, serve_words)
     except (CannotWatch, NoPlace) as error:
         say(f"gridsched watchdog: {error}")
         return error.code if isinstance(error, CannotWatch) else USAGE
@@ -86,6 +86,7 @@ def _serve(
     places: Places,
     credential: "Credential",
     port: int,
+    lock: "only_one",
     runs: bool,
     wedged_seconds: float,
     serve_words: Sequence[str],
@@ -120,6 +121,7 @@ def _serve(
         if number is not signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL:  # else it is under nohup
             signal.signal(number, lambda *_: keeper.stop())
     threading.Thread(target=server.serve_forever, name="watchdog-http", daemon=True).start()
+    lock.tell(server.server_port)
     say(f"watchdog   http://{HOST}:{server.server_port}/mcp, the credential is in {places.token}")
     try:
         return keeper.run()
@@ -229,7 +231,7 @@ class only_one:  # noqa: N801 - used as a function
     def __init__(self, places: Places) -> None:
         self._path = places.own / "watchdog.lock"
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             try:
@@ -246,8 +248,14 @@ class only_one:  # noqa: N801 - used as a function
             pid = files.read_object(self._path).get("pid")
             os.close(self._descriptor)
             raise CannotWatch(f"another watchdog (process {pid}) watches this data directory", IN_USE) from None
-        with suppress(OSError):  # on a full disk the next one is not told by whom; the lock holds
-            os.ftruncate(self._descriptor, os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0))
+        self.tell(None)
+        return self
+
+    def tell(self, port: int | None) -> None:
+        """Write into the lock who holds it, and where that listens: whoever brings the credential asks nobody else."""
+        told = {"pid": os.getpid()} | ({"port": port} if port else {})
+        with suppress(OSError):  # on a full disk nobody is told; the lock holds
+            os.ftruncate(self._descriptor, os.pwrite(self._descriptor, json.dumps(told).encode(), 0))
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
