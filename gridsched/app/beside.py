@@ -19,6 +19,7 @@ from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.configuration import Configuration
 from gridsched.settings.load import place
 from gridsched.store.batches import BatchStore
+from gridsched.store.benchmarks import NAME, BenchmarkStore
 from gridsched.store.journal import Journal
 
 Access = tuple[Authority, KeyFile | None]
@@ -36,7 +37,7 @@ class Again:
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What a server has beside its machine, where it has it: a tape, files and batches, a file to read again and to
-    change, API keys, an audit log."""
+    change, API keys, an audit log, results of benchmarks."""
 
     recorder: Recorder | None = None
     batches: BatchStore | None = None
@@ -44,6 +45,7 @@ class Beside:
     configuration: Configuration | None = None
     keyring: Keyring | None = None
     audit: Audit | None = None
+    benchmarks: BenchmarkStore | None = None
 
 
 NOTHING_BESIDE = Beside()
@@ -73,7 +75,8 @@ def beside_of(
     logs.mkdir(mode=0o700, exist_ok=True)
     with (
         closing(BatchStore(found.data_dir, say)) as batches,
+        closing(BenchmarkStore(found.data_dir / NAME, say)) as benchmarks,
         closing(Journal(logs / FILE, say)) as journal,
     ):
         keyring = Keyring(found.data_dir, keys, authority) if keys is not None else None
-        yield Beside(tape, batches, again, configuration, keyring, Audit(journal, found.parts.clock))
+        yield Beside(tape, batches, again, configuration, keyring, Audit(journal, found.parts.clock), benchmarks)

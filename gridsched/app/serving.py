@@ -45,6 +45,7 @@ from gridsched.service.words import summary
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.schema import Settings
+from gridsched.store.benchmarks import BenchmarkStore
 
 REAP_SECONDS = 5.0
 """After a process's own grace it is killed; this is the time for that to show."""
@@ -174,6 +175,7 @@ def services_of(
         audit=beside.audit,
         configuration=beside.configuration,
         keyring=beside.keyring,
+        benchmarks=beside.benchmarks or BenchmarkStore(),
     )
 
 

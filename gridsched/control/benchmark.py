@@ -21,7 +21,7 @@ from gridsched.control.looking import OneModel
 from gridsched.control.problems import Problem, RequestError, of_rejection
 from gridsched.control.residency import model_named
 from gridsched.control.services import Services
-from gridsched.control.speed import read_bytes
+from gridsched.control.speed import weights_read
 from gridsched.control.verb import Answer, Call, Consequences, Rest, Verb
 from gridsched.core.events import LeaseAsked, LeaseReleased
 from gridsched.core.ids import DeviceName
@@ -268,7 +268,7 @@ def _result(
         ),
         recommended_slots=recommended(levels),
         inputs_per_s=inputs,
-        read_bytes=read_bytes(model, option),
+        read_bytes=weights_read(model, option),
         at=parts.clock.wall_seconds(),
     )
 

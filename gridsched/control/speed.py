@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from gridsched.control.verb import Answer
 from gridsched.core.model import DeviceFootprint, LaunchOption
-from gridsched.ports import Backend, CatalogModel, DeviceInfo
+from gridsched.ports import Backend, Capability, CatalogModel, DeviceInfo
 from gridsched.store.benchmarks import Benchmark
 
 GB: Final = 10**9
@@ -54,7 +54,7 @@ Confidence = Literal["measured here", "measured on a like launch", "estimated", 
 
 
 class Speed(Answer, frozen=True, kw_only=True):
-    """How fast one answer is written when no other is."""
+    """How fast one answer is written when no other is; nothing of a model that writes none."""
 
     estimated_tokens_per_s: Annotated[
         float | None, Meta(description="From memory bandwidth and the bytes read for a token; null where unknown.")
@@ -78,6 +78,8 @@ def speed_of(
     engine_build: str,
 ) -> Speed:
     """Of a launch, by what is known of its devices and by all results there are."""
+    if not model.capabilities & {Capability.CHAT, Capability.COMPLETION}:
+        return Speed(estimated_tokens_per_s=None, measured_tokens_per_s=None, confidence="unknown")
     known = tuple(results)
     infos = [devices[name] for name in option.devices if name in devices]
     identities = tuple(info.identity for info in infos)
@@ -99,10 +101,13 @@ def speed_of(
     )
 
 
-def read_bytes(model: CatalogModel, option: LaunchOption) -> int:
-    """What is read for one token of one stream whose context is full."""
-    parts = (*option.footprint, *((option.host,) if option.host is not None else ()))
-    return sum(_read_of(model, option, part) for part in parts)
+def weights_read(model: CatalogModel, option: LaunchOption) -> int:
+    """What is read for one token when the context is nearly empty, as in a benchmark."""
+    return int(sum(part.weights_bytes for part in _parts(option)) * model.active_part)
+
+
+def _parts(option: LaunchOption) -> tuple[DeviceFootprint, ...]:
+    return (*option.footprint, *((option.host,) if option.host is not None else ()))
 
 
 def _read_of(model: CatalogModel, option: LaunchOption, part: DeviceFootprint) -> int:
@@ -116,7 +121,7 @@ def _estimated(
     """Tokens a second; None where the speed of a device is not known."""
     reached = [one.levels[0].tokens_per_s * one.read_bytes for one in results if one.levels and one.read_bytes]
     if reached:
-        return median(reached) / max(read_bytes(model, option), 1)
+        return median(reached) / max(sum(_read_of(model, option, part) for part in _parts(option)), 1)
     if len(infos) != len(option.devices):
         return None
     seconds = 0.0

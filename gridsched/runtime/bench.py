@@ -25,9 +25,12 @@ from gridsched.core.ids import InstanceId
 from gridsched.ports import Capability, Engine, Launch, Upstream, UpstreamFailure
 
 LEVELS: Final = (1, 2, 4, 8)
-ROUNDS = 2
 ROUND_SECONDS = 4.0
-"""What a solo answer should take at the least, so that its speed shows, and how it is bounded by tokens."""
+"""What a solo answer should take, so that its speed shows, as far as the bounds of its tokens allow."""
+
+LONGEST_ROUND_SECONDS = 15.0
+MOST_SECONDS = 90.0
+"""A level whose answers took longer is not asked twice, and after so much in all there is no further level."""
 
 LEAST_TOKENS, MOST_TOKENS = 16, 128
 PROMPT_WORDS = 96
@@ -134,12 +137,17 @@ class Bench:
         step("warming up")
         speed = (await self._complete("warm up", 8)).tokens_per_second
         tokens = min(max(int(speed * ROUND_SECONDS), LEAST_TOKENS), MOST_TOKENS)
-        found = []
+        found: list[LevelFound] = []
+        began_at = trio.current_time()
         for streams in LEVELS:
-            if streams <= self.launch.option.parallel:
-                step(f"{streams} at once")
-                rounds = [await self._round(streams, turn, tokens) for turn in range(ROUNDS)]
-                found.append(_mean(streams, rounds))
+            spent = trio.current_time() - began_at
+            if streams > self.launch.option.parallel or (found and spent > MOST_SECONDS):
+                break
+            step(f"{streams} at once")
+            rounds = [await self._round(streams, 0, tokens)]
+            if trio.current_time() - began_at - spent < LONGEST_ROUND_SECONDS:
+                rounds.append(await self._round(streams, 1, tokens))
+            found.append(_mean(streams, rounds))
         return tuple(found)
 
     async def _round(self, streams: int, turn: int, tokens: int) -> LevelFound:
@@ -157,13 +165,8 @@ class Bench:
                 nursery.start_soon(one, stream)
         if failed:
             raise failed[0]
-        written = sum(each.tokens for each in told)
-        return LevelFound(
-            streams,
-            fmean(each.tokens_per_second for each in told),
-            written / max(each.seconds for each in told),
-            fmean(each.prompt_seconds for each in told),
-        )
+        speeds = [each.tokens_per_second for each in told]
+        return LevelFound(streams, fmean(speeds), sum(speeds), fmean(each.prompt_seconds for each in told))
 
     async def _complete(self, name: str, tokens: int) -> "_Timings":
         body = {

@@ -44,9 +44,9 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of one model on one set of devices.
 
-    `identities` are the very devices and `fingerprint` the files, as in `ports.LaunchFacts`; `read_bytes` is what is
-    read for a token, as it was estimated, by which a device's speed with other models is told. `at` is the wall clock's
-    time. An embedder has `inputs_per_s` and no levels.
+    `identities` are the very devices and `fingerprint` the files, as in `ports.LaunchFacts`; `read_bytes` are the
+    weights that are read for a token, as they were estimated, by which a device's speed with other models is told. `at`
+    is the wall clock's time. An embedder has `inputs_per_s` and no levels.
     """
 
     model: str
