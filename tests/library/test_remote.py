@@ -5,11 +5,12 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from gridsched.library.read import Unreadable
-from gridsched.library.remote import read_remote
+from gridsched.library.remote import only_public, read_remote
 from gridsched.library.shards import read_model
 from gridsched.vram.geometry import Geometry
 from tests.library.models import CHAT, TENSORS, write_model, write_split
@@ -239,3 +240,21 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path, monkey
         assert read_remote(f"{world.url}/good/m.gguf", {}).header.tensors
         assert "from https to http, which is not followed" in refusal(f"{world.url}/moved/m.gguf")
         assert plain.asked == []
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed"),
+    [(["93.184.216.34"], True), (["10.0.0.1"], False), (["93.184.216.34", "127.0.0.1"], False), ([], False)],
+)
+def test_a_host_is_asked_at_the_address_that_was_vetted(
+    monkeypatch: pytest.MonkeyPatch, found: list[str], *, allowed: bool
+) -> None:
+    """One address within this network spoils them all; what a name means a moment later is nobody's concern."""
+    answers = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443)) for address in found]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers)
+    vet, address = only_public({}), urlsplit("https://models.example/m.gguf")
+    if allowed:
+        assert vet(address) == found[0]
+    else:
+        with pytest.raises(Unreadable, match="no public address"):
+            vet(address)
