@@ -192,7 +192,8 @@ def place_of(listener: socket.socket, settings: Settings, data_dir: Path | None)
     """Where the server is, for whoever asks how to reach it."""
     host, port = listener.getsockname()[:2]
     token = str(data_dir / WATCHDOG_TOKEN) if data_dir is not None else ""
-    return Place(host, port, watchdog_port=settings.watchdog.port if token else None, watchdog_token=token)
+    has_tls = certificate_of(settings) is not None
+    return Place(host, port, has_tls, settings.watchdog.port if token else None, token)
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -5,9 +5,10 @@ Owns its words and types.
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from gridsched.control.services import Place, Services
-from gridsched.control.verb import Answer, Call, Nothing, Rest, Verb
+from gridsched.control.verb import Answer, Asker, Call, Nothing, Rest, Verb
 from gridsched.core.job import JobClass
 from gridsched.credentials import Scope
 
@@ -52,7 +53,7 @@ class Connection(Answer, frozen=True, kw_only=True):
 
 
 async def _info(services: Services, _: Nothing, call: Call) -> Connection:
-    base = _base(services.place, call.asker.headers)
+    base = _base(services.place, call.asker)
     wants_key = services.authority.has_keys
     key = " with an API key" if wants_key else ""
     return Connection(
@@ -72,13 +73,21 @@ async def _info(services: Services, _: Nothing, call: Call) -> Connection:
     )
 
 
-def _base(place: Place | None, headers: Mapping[bytes, bytes]) -> str:
+def _base(place: Place | None, asker: Asker) -> str:
     """The server's address as whoever asks has reached it, which is one that he can reach."""
-    scheme = place.scheme if place is not None else "http"
-    host = headers.get(b"host", b"").strip()
+    scheme = "https" if place is not None and place.has_tls and not _is_here(asker.address) else "http"
+    host = asker.headers.get(b"host", b"").strip()
     if _HOST.fullmatch(host):
         return f"{scheme}://{host.decode('ascii')}"
     return f"{scheme}://{place.authority if place is not None else '127.0.0.1:1234'}"
+
+
+def _is_here(address: str) -> bool:
+    """Whether somebody is on this machine, where plain HTTP is spoken whatever is spoken with others."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return True
 
 
 def _default_model(services: Services) -> str | None:

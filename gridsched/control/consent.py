@@ -14,7 +14,7 @@ from msgspec import Meta
 from gridsched.control.confirm import VALID_SECONDS, Asked
 from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.control.services import Services
-from gridsched.control.use import allow, checked, use
+from gridsched.control.use import checked, use
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Verb
 
 DRY_RUN: Final = "dry_run"
@@ -60,8 +60,9 @@ async def use_with_consent(services: Services, verb: Verb, given: Mapping[str, o
     Raises RequestError; where a token does not hold, with the plan as it is now and a new token."""
     if not asks_first(verb):
         return await use(services, verb, given, call)
-    allow(services, verb, call)
     consent, own = _parted(verb, given)
+    if verb.scope not in call.asker.caller.scopes:
+        return await use(services, verb, own, call)  # which refuses it, and has that noted
     arguments = checked(verb, own)
     plan = await consequences(services, verb, arguments, call)
     asked = Asked(verb.name, arguments, call.asker.caller, plan.essence)

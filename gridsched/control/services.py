@@ -29,7 +29,7 @@ class Place:
 
     host: str
     port: int
-    scheme: str = "http"
+    has_tls: bool = False
     watchdog_port: int | None = None
     watchdog_token: str = ""
 

@@ -138,6 +138,7 @@ async def test_H6_no_plan_is_made_for_whoever_may_not(autojump_clock: MockClock)
         with pytest.raises(RequestError) as refused:
             await ask(services, world.verb(), Caller(frozenset({Scope.READ}), "reader"), name="vase")
         assert refused.value.problem.code == "insufficient_scope"
+        assert world.done == []
         for given, param in (({"dry_run": "yes"}, "dry_run"), ({"token": 3}, "token"), ({"nam": "x"}, "nam")):
             with pytest.raises(RequestError) as refused:
                 await ask(services, world.verb(), **given)
