@@ -5,7 +5,8 @@ from pathlib import Path
 
 from gridsched import app
 from gridsched.cli import table
-from gridsched.cli.options import add_address_arguments, add_machine_arguments, machine, refuse, settings_of
+from gridsched.cli.arguments import add_address_arguments, add_machine_arguments
+from gridsched.cli.options import machine, refuse, settings_of
 from gridsched.library.names import printable
 from gridsched.settings.api_keys import KeysError, read_keys
 from gridsched.settings.schema import Settings

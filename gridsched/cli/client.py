@@ -1,6 +1,6 @@
 """What the client commands share: asking the server that is meant, following what goes on there, showing the answer.
 
-A verb's path is its row's in `control`, never written here.
+A verb's path is that of its row in `control` (`paths`), never written here.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from gridsched.cli import known, show
+from gridsched.cli import known, paths, show
 from gridsched.cli.failures import FAILURES, NotOurs, Refused, explain
 from gridsched.cli.streams import tell
 from gridsched.cli.where import add_server_arguments, choose, usual_server
@@ -58,17 +58,22 @@ def _trust(url: str, ca: str | None) -> ssl.SSLContext | bool:
 
 def ask(client: httpx.Client, verb: str, **given: object) -> Mapping[str, Any]:
     """What the verb answers; None in its arguments is left to the server. Raises httpx.HTTPError, Refused, NotOurs."""
-    from gridsched.control.verbs import BY_NAME  # noqa: PLC0415 - the table brings the core along: a fifth of a second
-
-    rest = BY_NAME[verb].rest
-    if rest is None:
-        raise ValueError(f"{verb} has no path")
-    path, told = rest.path, {name: value for name, value in given.items() if value is not None}
+    method, path = paths.known()[verb]
+    told = {name: value for name, value in given.items() if value is not None}
     for name in [name for name in told if f"{{{name}}}" in path]:
         path = path.replace(f"{{{name}}}", quote(str(told.pop(name)), safe=""))
-    if rest.method in ("GET", "DELETE"):
-        return fetch(client, path, rest.method, params={name: _text(value) for name, value in told.items()})
-    return fetch(client, path, rest.method, json=told)
+    if method in ("GET", "DELETE"):
+        return fetch(client, path, method, params={name: _text(value) for name, value in told.items()})
+    return fetch(client, path, method, json=told)
+
+
+def whole(client: httpx.Client, verb: str, *lists: str) -> Mapping[str, Any]:
+    """What a verb answers, its lists with all of their pages. Raises httpx.HTTPError, Refused and NotOurs."""
+    told = dict(ask(client, verb))
+    while cursor := told.get("next_cursor"):
+        page = ask(client, verb, cursor=cursor)
+        told |= {name: [*told[name], *page[name]] for name in lists} | {"next_cursor": page.get("next_cursor")}
+    return told
 
 
 def _text(value: object) -> str:

@@ -15,8 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gridsched import app
+from gridsched.cli.arguments import a_path
 from gridsched.cli.ending import any_end_is_ctrl_c
-from gridsched.cli.options import a_path, say
+from gridsched.cli.show import say
 from gridsched.cli.streams import tell
 from gridsched.devices.choice import Wanted
 from gridsched.devices.discover import find_cards

@@ -14,6 +14,7 @@ import httpx
 from gridsched.cli import arithmetic, show
 from gridsched.cli.known import KnownError
 from gridsched.cli.streams import tell
+from gridsched.library.names import printable
 
 FAILED, CONFIGURATION = 1, 2
 
@@ -40,7 +41,7 @@ def explain(args: argparse.Namespace, error: Failure) -> int:
     show.say(_sentence(args.server, error))
     if isinstance(error, Refused):
         for line in arithmetic.lines(error.error.get("gridsched") or {}):
-            show.beside(line)
+            show.beside(printable(line))
         if getattr(args, "json", False):
             tell(json.dumps({"error": error.error}))
     return CONFIGURATION if isinstance(error, KnownError) else FAILED

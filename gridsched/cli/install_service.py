@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridsched.app import StartError, read_settings
-from gridsched.cli.options import a_path, refuse, say
+from gridsched.cli.arguments import a_path
+from gridsched.cli.options import refuse
+from gridsched.cli.show import say
 from gridsched.cli.streams import tell
 from gridsched.files import atomic_write
 from gridsched.library.names import printable

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gridsched.cli.options import a_path, say
+from gridsched.cli.arguments import a_path
+from gridsched.cli.show import say
 from gridsched.cli.streams import tell
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope

@@ -10,7 +10,7 @@ from gridsched.cli.client import add_client_arguments, ask, run
 from gridsched.cli.planned import rows
 from gridsched.cli.streams import tell
 from gridsched.cli.waiting import add_wait_arguments, until_done
-from gridsched.cli.words import duration, tokens, word
+from gridsched.cli.words import add_model_argument, duration, tokens
 from gridsched.library.names import printable
 
 EXAMPLES = """\
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.epilog = EXAMPLES
     add_client_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", type=word, help="a model or family, by any of its names")
+    add_model_argument(parser, "a model or family, by any of its names")
     text = "tokens of context for all slots together, not as configured"
     parser.add_argument("--ctx", type=tokens, metavar="N", help=text)
     parser.add_argument("--ttl", type=duration, metavar="2h", help="how long it stays when nobody uses it")

@@ -26,31 +26,37 @@ COMMANDS = {
     "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
     "check": "check the configuration, the engine, the devices and every model's fit",
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
-    "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
     "ps": "what is loaded at a running server, how busy it is, and who waits",
+    "models": "the models of a running server, what they take, and how far off the estimates were",
+    "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
     "load": "have a running server load a model",
     "unload": "have a running server unload a model",
     "pin": "keep a model loaded",
     "unpin": "let a model go like any other",
-    "servers": "name servers for these commands: add, list, use, remove",
-    "mcp": "the tools of a server and of its watchdog, for programs that speak MCP over stdio",
-    "engine": "llama-server builds side by side: list, use, install, test, rollback",
-    "keys": "API keys: add, list, revoke",
-    "restart": "end a running server in peace, and have it started again",
-    "drain": "have a running server take nobody new, and finish those it has",
-    "install-service": "gridsched and its watchdog as services of this user (systemd)",
-    "replay": "run what serve --record wrote through the scheduler again, and compare",
-    "events": "the decision log of a running server",
-    "models": "the models of a running server, what they take, and how far off the estimates were",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",
+    "events": "the decision log of a running server",
+    "config": "the configuration of a running server: get, set, reload",
+    "drain": "have a running server take nobody new, and finish those it has",
+    "restart": "end a running server in peace, and have it started again",
+    "search": "models on the hub, by the server that would fetch them",
+    "download": "have a running server fetch a model from the hub",
+    "downloads": "what a running server fetches, and has fetched",
+    "benchmark": "have a running server measure a model: how fast, and how many slots are worth running",
+    "servers": "name servers for these commands: add, list, use, remove",
+    "keys": "API keys: add, list, revoke",
+    "engine": "llama-server builds side by side: list, use, install, test, rollback",
+    "install-service": "gridsched and its watchdog as services of this user (systemd)",
+    "completion": "what a shell needs to complete these commands",
+    "mcp": "the tools of a server and of its watchdog, for programs that speak MCP over stdio",
     "simulate": "what if: the same workload on another card or under another policy, in virtual time",
+    "replay": "run what serve --record wrote through the scheduler again, and compare",
 }
 
 
 TAKES_WORDS = frozenset(("estimate", "watchdog"))
-"""Commands for which what follows `--` is for another program (llama-server, `gridsched serve`); its flags look like
-the command's own, so the command's parser does not see them."""
+"""Commands for which what follows `--` is for another program (llama-server, `gridsched serve`, any); its flags may
+look like the command's own, so the command's parser does not see them."""
 
 
 _NO_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
@@ -87,8 +93,8 @@ def load(name: str) -> Command:
     return cast("Command", importlib.import_module(f"gridsched.cli.{name.replace('-', '_')}"))
 
 
-def build_parser(chosen: str | None) -> argparse.ArgumentParser:
-    """The parser with every command's name and the chosen one's options."""
+def build_parser(chosen: str | None, *, whole: bool = False) -> argparse.ArgumentParser:
+    """The parser with every command's name and the chosen one's options; `whole`, with all of them."""
     parser = Parser(prog="gridsched", description="One scheduler owns the GPU.")
     parser.add_argument("--version", action="version", version=f"gridsched {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -99,7 +105,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
             description=text[0].upper() + text[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == chosen:
+        if whole or name == chosen:
             load(name).add_arguments(sub)
     return parser
 

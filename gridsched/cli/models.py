@@ -4,15 +4,16 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gridsched.cli.client import add_client_arguments, ask, run
+from gridsched.cli.client import add_client_arguments, run, whole
 from gridsched.cli.components import COMPONENTS
 from gridsched.cli.show import table
 from gridsched.cli.words import size, size_or_none
+from gridsched.library.names import printable
 
 WORDS = {key.removesuffix("_bytes"): word for word, key in COMPONENTS}
 SIGNS = "+ is planned beyond what was taken, - short of it; in per cent of what was taken"
 
-HEADS = ("model", "state", "fits", "size", "quant", "architecture", "trained", "estimated", "measured")
+HEADS = ("model", "state", "fits", "size", "quant", "arch", "trained", "estimated", "measured")
 FIGURES = ("size", "trained", "estimated", "measured", "launches", "median", "least", "most")
 
 Rows = Callable[[Mapping[str, Any]], Iterator[tuple[str, ...]]]
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_client_arguments(parser)
     parser.add_argument("--errors", action="store_true", help="how far off estimates were, by architecture")
+    parser.add_argument("--names", action="store_true", help="the names alone, one a line")
 
 
 def models(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -69,7 +71,9 @@ def main(args: argparse.Namespace) -> int:
     """Print the models, or the errors. 0, or 1 when no server answers, or another program."""
 
     def shown(told: Mapping[str, Any]) -> None:
-        if not args.errors:
+        if args.names:
+            print("\n".join(printable(str(model["id"])) for model in told["models"]))
+        elif not args.errors:
             show(told, models)
         elif told["errors"]:
             show(told, errors)
@@ -77,4 +81,6 @@ def main(args: argparse.Namespace) -> int:
         else:
             print("nothing was measured yet: a model is, once it has served a request")
 
-    return run(args, lambda client: ask(client, "list_models"), shown, part="errors" if args.errors else None)
+    return run(
+        args, lambda client: whole(client, "list_models", "models"), shown, part="errors" if args.errors else None
+    )

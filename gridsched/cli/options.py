@@ -1,10 +1,9 @@
-"""What `serve`, `check` and `plan` share: the options that say where everything is, and what is found with them."""
+"""What `serve`, `check` and `plan` share: what is found where their options say it is."""
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,38 +17,10 @@ from gridsched.app import (
     take_data_dir,
     told_in,
 )
-from gridsched.library.names import printable
+from gridsched.cli.show import say
 from gridsched.runtime.runtime import Parts
 from gridsched.settings.schema import Settings
 from gridsched.store.memory import MemoryStore
-
-
-def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--config", type=a_path, metavar="FILE", help="the configuration (GRIDSCHED_CONFIG)")
-    parser.add_argument("--models-dir", type=a_path, metavar="DIR", help="look for GGUF files here and nowhere else")
-    parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="for measurements and logs (GRIDSCHED_DATA_DIR)")
-    parser.add_argument("--sim", action="store_true", help="simulated hardware and models: no engine, no files")
-
-
-def add_address_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where a server listens, whatever its configuration says."""
-    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, metavar="N", help="port to listen on (1234); 0 takes a free one")
-
-
-def a_path(text: str) -> Path:
-    """What was named on the command line. An empty word is a variable that was not set, not the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("an empty path")
-    return Path(text)
-
-
-def say(sentence: str) -> None:
-    """A sentence, or one a line, for whoever runs the server."""
-    lines = (f"gridsched: {printable(line)}" for line in sentence.split("\n"))
-    with suppress(OSError):
-        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 @contextmanager

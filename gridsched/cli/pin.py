@@ -6,14 +6,14 @@ from typing import Any
 
 from gridsched.cli.client import add_client_arguments, ask, run
 from gridsched.cli.streams import tell
-from gridsched.cli.words import word
+from gridsched.cli.words import add_model_argument
 from gridsched.library.names import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_client_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", type=word, help="by any of its names")
+    add_model_argument(parser)
 
 
 def main(args: argparse.Namespace) -> int:

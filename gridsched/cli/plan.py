@@ -11,12 +11,13 @@ from typing import Any
 
 import httpx
 
-from gridsched.app import StartError, plan_here
+from gridsched.cli.arguments import add_machine_arguments
 from gridsched.cli.client import ask, connect
 from gridsched.cli.failures import FAILURES, NotOurs, Refused, explain
-from gridsched.cli.options import add_machine_arguments, machine, refuse, say, settings_of
 from gridsched.cli.planned import rows
+from gridsched.cli.show import say
 from gridsched.cli.where import add_server_arguments, choose
+from gridsched.cli.words import add_model_argument
 from gridsched.library.names import printable
 
 LOADS, NOT_NOW, CONFIGURATION = 0, 1, 2
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "--config, --models-dir, --data-dir and --sim count where no server answers and none was named."
     add_server_arguments(parser, data_dir=False)
     add_machine_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", help="a model or family, by any of its names")
+    add_model_argument(parser, "a model or family, by any of its names")
     parser.add_argument("--ctx", type=int, metavar="N", help="with so many tokens for all slots, not as configured")
     parser.add_argument("--json", action="store_true", help="the answer as it is")
 
@@ -71,6 +72,9 @@ def _ask(args: argparse.Namespace) -> Mapping[str, Any]:
 
 def _here(args: argparse.Namespace) -> Mapping[str, Any] | int:
     """What a server would say that had just been started here; or, said already, why there could be none."""
+    from gridsched.app import StartError, plan_here  # noqa: PLC0415 - whoever asks a server does not wait for one
+    from gridsched.cli.options import machine, refuse, settings_of  # noqa: PLC0415 - the same
+
     try:
         settings, _ = settings_of(args)
         with machine(args, settings, or_visit=True) as found:

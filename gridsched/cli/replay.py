@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from gridsched.app import CONFIGURATION
-from gridsched.cli.options import a_path
+from gridsched.cli.arguments import a_path
 from gridsched.core.commands import Command
 from gridsched.core.errors import CoreError
 from gridsched.core.scheduler import Scheduler

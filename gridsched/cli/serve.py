@@ -9,16 +9,9 @@ from contextlib import contextmanager
 
 from gridsched import __version__, app
 from gridsched.cli import table
-from gridsched.cli.options import (
-    a_path,
-    add_address_arguments,
-    add_machine_arguments,
-    machine,
-    refuse,
-    say,
-    settings_of,
-    source_of,
-)
+from gridsched.cli.arguments import a_path, add_address_arguments, add_machine_arguments
+from gridsched.cli.options import machine, refuse, settings_of, source_of
+from gridsched.cli.show import say
 from gridsched.cli.streams import tell
 from gridsched.control.ending import RESTART
 from gridsched.library.names import printable

@@ -6,10 +6,11 @@ the output is piped there are no boxes, no colours and no cut words. Must never 
 
 import os
 import sys
+import time
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 from gridsched.library.names import printable
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Row = Sequence[str]
+
+LINE_SECONDS = 10.0
+"""Between two lines that tell how far the same thing has come, where there is no bar."""
+
+SHORTEST_NAME = 10
+"""Letters of a name that still tell something."""
 
 
 class Tell(Protocol):
@@ -27,14 +34,14 @@ class Tell(Protocol):
 
 
 def say(sentence: str) -> None:
-    """A sentence beside the output, for whoever started the command."""
-    beside(f"gridsched: {sentence}")
+    """A sentence, or one a line, beside the output, for whoever started the command."""
+    beside("\n".join(f"gridsched: {printable(line)}" for line in sentence.split("\n")))
 
 
-def beside(line: str) -> None:
-    """A line beside the output."""
+def beside(lines: str) -> None:
+    """Lines beside the output that do nothing to a terminal."""
     with suppress(OSError):
-        print(printable(line), file=sys.stderr, flush=True)
+        print(lines, file=sys.stderr, flush=True)
 
 
 def agrees(question: str) -> bool:
@@ -58,12 +65,24 @@ def table(heads: Row, rows: Sequence[Row], right: Sequence[str] = ()) -> None:
     from rich.table import Table  # noqa: PLC0415 - a program that reads our output does not wait for it
     from rich.text import Text  # noqa: PLC0415 - the same
 
-    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for head in heads:
-        drawn.add_column(head, justify="right" if head in right else "left", overflow="fold")
+    screen = console(sys.stdout)
+    gap = 2 if _width(heads, rows) <= screen.width else 1
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
+    names = [at for at in {0, len(heads) - 1} if heads[at] not in right]  # these have any length, and are folded first
+    is_narrow = _width(heads, rows, names) > screen.width
+    for at, head in enumerate(heads):
+        side: Literal["left", "right"] = "right" if head in right else "left"
+        drawn.add_column(head, justify=side, no_wrap=at not in names and not is_narrow, overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
-    console(sys.stdout).print(drawn)
+    screen.print(drawn)
+
+
+def _width(heads: Row, rows: Sequence[Row], shortened: Sequence[int] = ()) -> int:
+    """Cells that a table takes as it is; with these columns folded to the least that can be read, and narrower gaps."""
+    widths = [max(width(printable(cell)) for cell in column) for column in zip(heads, *rows, strict=True)]
+    told = sum(min(each, SHORTEST_NAME) if at in shortened else each for at, each in enumerate(widths))
+    return told + (1 if shortened else 2) * (len(heads) - 1)
 
 
 def plain(heads: Row, rows: Sequence[Row], right: Sequence[str] = ()) -> list[str]:
@@ -96,7 +115,7 @@ def console(stream: IO[str]) -> "Console":
 
 @contextmanager
 def progress() -> Iterator[Tell]:
-    """Show how far something comes, on standard error: a bar on a terminal, else a line for each new sentence."""
+    """Show how far something comes, on standard error: a bar on a terminal, else a line now and then."""
     if not is_terminal(sys.stderr):
         yield _lines()
         return
@@ -113,12 +132,13 @@ def progress() -> Iterator[Tell]:
 
 
 def _lines() -> Tell:
-    last = ""
+    last, since = "", 0.0
 
     def tell(done: float, total: float | None, text: str) -> None:  # noqa: ARG001 - figures are for a bar
-        nonlocal last
-        if text and text != last:
-            last = text
+        nonlocal last, since
+        what = text.partition(":")[0]  # behind it are figures
+        if text and (what != last or time.monotonic() - since >= LINE_SECONDS):
+            last, since = what, time.monotonic()
             say(text)
 
     return tell

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gridsched.cli.options import a_path, say
+from gridsched.cli.arguments import a_path
+from gridsched.cli.show import say
 from gridsched.settings import load as settings_load
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.schema import Settings

@@ -9,14 +9,14 @@ from gridsched.cli.failures import FAILED
 from gridsched.cli.show import agrees, say
 from gridsched.cli.streams import tell
 from gridsched.cli.waiting import add_wait_arguments, until_done
-from gridsched.cli.words import size, word
+from gridsched.cli.words import add_model_argument, size
 from gridsched.library.names import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_client_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", type=word, help="by any of its names")
+    add_model_argument(parser)
     parser.add_argument("--force", action="store_true", help="break off what runs there, and let what waits load it")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before --force")
     add_wait_arguments(parser)

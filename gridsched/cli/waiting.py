@@ -36,6 +36,12 @@ def until_done(args: argparse.Namespace, verb: str, shown: Shown, **given: objec
     return run(args, asked, done)
 
 
+def follow_shown(client: httpx.Client, begun: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The end of what has begun, shown how far it comes."""
+    with progress() as heard:
+        return follow(client, begun, heard)
+
+
 def result(told: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the verb answers, be it of an operation that has ended."""
     return (told.get("result") or {}) if is_operation(told) else told
@@ -44,8 +50,7 @@ def result(told: Mapping[str, Any]) -> Mapping[str, Any]:
 def stay(client: httpx.Client, begun: Mapping[str, Any]) -> Mapping[str, Any]:
     """The end of what has begun, shown how far it comes; Ctrl-C says that it goes on."""
     try:
-        with progress() as heard:
-            return follow(client, begun, heard)
+        return follow_shown(client, begun)
     except KeyboardInterrupt:
         say(f"it goes on; gridsched explain {begun['id']} shows how it stands, gridsched cancel {begun['id']} ends it")
         raise

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gridsched.cli import known
+from gridsched.cli.arguments import a_path
 from gridsched.cli.show import say
 from gridsched.library.names import printable
 from gridsched.settings.admin_token import read_admin_token
@@ -39,13 +40,7 @@ def add_server_arguments(parser: argparse.ArgumentParser, *, data_dir: bool = Tr
     parser.add_argument("--api-key", metavar="KEY", help="sent as a bearer token (GRIDSCHED_API_KEY)")
     if data_dir:
         text = "of the server, where it is one of this machine (GRIDSCHED_DATA_DIR)"
-        parser.add_argument("--data-dir", type=_path, metavar="DIR", help=text)
-
-
-def _path(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("an empty path")
-    return Path(text)
+        parser.add_argument("--data-dir", type=a_path, metavar="DIR", help=text)
 
 
 def server(text: str) -> str:
@@ -102,6 +97,14 @@ def usual_server(data_dir: Path | None = None, named: str | None = None) -> tupl
         if (owner := owner_of(path)) is not None and owner.port and (named is None or is_at(owner, named)):
             return owner.url, read_admin_token(path)
     return named or DEFAULT_URL, None
+
+
+def is_here(args: argparse.Namespace) -> bool:
+    """Whether the server that is asked is that of the data directory, and so sees this machine's processes."""
+    with suppress(DataDirError):
+        owner = owner_of(data_dir_path(args.data_dir, os.environ))
+        return owner is not None and bool(owner.port) and is_at(owner, args.server)
+    return False
 
 
 def is_at(owner: Holder, server: str) -> bool:

@@ -11,6 +11,9 @@ from gridsched.library.names import printable
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MODELS = {"bash": "_gridsched_models", "zsh": "_gridsched_models"}
+"""What completes a model: functions at the beginning of the script that `completion` prints."""
+
 MOST_TOKENS = 2**31 - 1
 
 
@@ -51,6 +54,12 @@ def tokens(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MOST_TOKENS):
         raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no number of tokens such as 16384")
     return int(text)
+
+
+def add_model_argument(parser: argparse.ArgumentParser, text: str = "by any of its names") -> None:
+    """Declare MODEL; a shell completes it."""
+    action = parser.add_argument("model", metavar="MODEL", type=word, help=text)
+    action.complete = MODELS  # type: ignore[attr-defined]  # shtab looks for it
 
 
 def word(text: str) -> str:

@@ -1,6 +1,7 @@
 """`gridsched servers`: which server is asked, and that its key goes to nobody else (H6)."""
 
 import json
+import ssl
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from gridsched.cli import known
 from gridsched.cli.known import Known, KnownError, Server
 from gridsched.cli.main import main
 from tests.support.answering import answering
+from tests.support.certificates import write_pair
 
 JOBS = {"waiting": [], "running": []}
 
@@ -63,6 +65,29 @@ def test_the_first_that_is_named_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert main(["servers", "use"]) == 0
         assert main(["jobs"]) == 1
         assert (len(used), len(named)) == (2, 2)
+
+
+def test_H6_a_server_with_a_certificate_of_its_own_is_asked_by_that_one_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that is kept with it is believed for it; without it no key is sent, and what to do is said."""
+    seen: list[tuple[str, str, str]] = []
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    write_pair(certificate, key, "127.0.0.1")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with answering(JOBS, seen=seen, tls=tls) as url:
+        assert main(["jobs", "--server", url, "--api-key", "secret"]) == 1
+        assert "is of nobody whom this machine trusts; gridsched servers add has --ca" in capsys.readouterr().err
+        assert main(["servers", "add", "rig", url, "--ca", str(certificate), "--key", "secret"]) == 0
+        assert main(["jobs", "--server", "rig"]) == 0
+        assert seen == [("GET", "/api/jobs", "Bearer secret")]
+        certificate.unlink()
+        assert main(["jobs", "--server", "rig"]) == 2
+        assert f"{certificate} is no certificate of an authority" in capsys.readouterr().err
+    with answering(JOBS) as url:
+        assert main(["jobs", "--server", url.replace("http:", "https:")]) == 1
+        assert "does not speak TLS; is it http://" in capsys.readouterr().err
 
 
 def test_servers_are_added_listed_used_and_removed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -51,13 +51,13 @@ def test_columns_in_a_pipe_are_stable(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "model   size  state\n模型   1 GiB  ready\nabc        -  cold\n"
 
 
-def test_progress_in_a_pipe_is_a_line_for_each_new_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_pipe_is_a_line_for_each_new_thing(capsys: pytest.CaptureFixture[str]) -> None:
     """On standard error, so that output stays one document."""
     with show.progress() as tell:
         for done in (1, 2):
-            tell(done, 10, "loading a\x1b")
+            tell(done, 10, f"loading a\x1b: {done} s")
         tell(3, 10, "ready")
-    assert capsys.readouterr() == ("", "gridsched: loading a\\x1b\ngridsched: ready\n")
+    assert capsys.readouterr() == ("", "gridsched: loading a\\x1b: 1 s\ngridsched: ready\n")
 
 
 def test_sizes_and_times_are_told_shortly() -> None:

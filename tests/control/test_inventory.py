@@ -95,10 +95,10 @@ def test_the_tables_are_for_a_person(capsys: pytest.CaptureFixture[str]) -> None
     """A row a model, and a row an architecture with signs; plain where nobody looks, and every row as long."""
     models.show(TOLD, models.models)
     assert capsys.readouterr().out.splitlines() == [
-        "model  state        fits          size  quant   architecture  trained  estimated  measured",
-        "a      ready        now          2 GiB  Q4_K_M  qwen3           40960      4 GiB     3 GiB",
-        "b      unavailable  never            -  -       -                   -          -         -",
-        "c      ready        served by a      -  -       -                   -          -         -",
+        "model  state        fits          size  quant   arch   trained  estimated  measured",
+        "a      ready        now          2 GiB  Q4_K_M  qwen3    40960      4 GiB     3 GiB",
+        "b      unavailable  never            -  -       -            -          -         -",
+        "c      ready        served by a      -  -       -            -          -         -",
     ]
     models.show(TOLD, models.errors)
     assert capsys.readouterr().out.splitlines()[1].split(None, 5) == [

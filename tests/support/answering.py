@@ -1,6 +1,7 @@
 """A server that is not gridsched, or says what a test wants said: one answer to every request."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +9,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def answering(body: object, status: int = 200, seen: list[tuple[str, str, str]] | None = None) -> Iterator[str]:
-    """Its address. `seen` gets method, target and credential of each request."""
+def answering(
+    body: object,
+    status: int = 200,
+    seen: list[tuple[str, str, str]] | None = None,
+    bodies: list[bytes] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[str]:
+    """Its address. `seen` gets method, target and credential of each request, `bodies` its body."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             if seen is not None:
                 seen.append((self.command, self.path, self.headers.get("Authorization", "")))
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            told = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if bodies is not None:
+                bodies.append(told)
             data = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -29,10 +38,13 @@ def answering(body: object, status: int = 200, seen: list[tuple[str, str, str]] 
             """Nobody reads it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that trusts it not breaks off
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
             thread.join()

@@ -1,0 +1,114 @@
+"""`gridsched events --follow` over the end of a server, and operations that are followed to theirs."""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+import httpx
+import pytest
+
+from gridsched.cli import client as asking
+from gridsched.cli import events
+from gridsched.cli.failures import Refused
+
+BEGUN = {"id": "op-3", "state": "running", "text": "", "done": 0, "total": None}
+
+
+def line(seq: int) -> bytes:
+    """One decision as the server sends it."""
+    told = {"seq": seq, "time": "2026-01-01T00:00:00.5Z", "event": "ready"}
+    return f"id: {seq}\ndata: {json.dumps(told)}\n\n".encode()
+
+
+class Going(httpx.SyncByteStream):
+    """An answer that breaks off after these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._data
+        raise httpx.ReadError("gone")
+
+
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, answers: Sequence[httpx.Response | httpx.HTTPError]
+) -> tuple[argparse.Namespace, list[httpx.Request]]:
+    """Arguments of a command whose server gives these answers, one after the other; and what it was asked."""
+    seen: list[httpx.Request] = []
+    left = iter(answers)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        told = next(left)
+        if isinstance(told, httpx.HTTPError):
+            raise told
+        return told
+
+    def connect(_: argparse.Namespace) -> httpx.Client:
+        return httpx.Client(base_url="http://h", transport=httpx.MockTransport(answer))
+
+    monkeypatch.setattr("gridsched.cli.events.connect", connect)
+    monkeypatch.setattr("gridsched.cli.events.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("gridsched.cli.client.LOOK_SECONDS", 0.0)
+    return argparse.Namespace(since=0, follow=True, server="http://h"), seen
+
+
+def stream(data: bytes) -> httpx.Response:
+    """The log, which breaks off."""
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Going(data))
+
+
+def test_what_is_followed_goes_on_where_it_was_when_the_server_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told once that the server has gone, and tried until it answers; no line comes twice."""
+    starting = httpx.Response(503, json={"error": {"code": "starting", "message": "not yet"}})
+    answers = [stream(line(1) + line(2)), httpx.ConnectError("refused"), starting, stream(line(3))]
+    args, seen = scripted(monkeypatch, answers)
+    told = [each["seq"] for each in islice(events.lines(args), 3)]
+    assert told == [1, 2, 3]
+    assert [request.headers.get("last-event-id") for request in seen] == [None, "2", "2", "2"]
+    assert capsys.readouterr().err == "gridsched: the server at http://h has gone; this goes on when it is back\n"
+
+
+def test_what_was_never_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that refuses us."""
+    args, _ = scripted(monkeypatch, [httpx.ConnectError("refused")])
+    with pytest.raises(httpx.ConnectError):
+        next(events.lines(args))
+    refusal = httpx.Response(401, json={"error": {"code": "invalid_api_key", "message": "no"}})
+    args, _ = scripted(monkeypatch, [stream(line(1)), refusal])
+    lines = events.lines(args)
+    assert next(lines)["seq"] == 1
+    with pytest.raises(Refused):
+        next(lines)
+
+
+def followed(answers: Sequence[Mapping[str, object]]) -> tuple[list[str], Mapping[str, object]]:
+    """What is told of an operation, and its end, where looks at it give these answers."""
+    left = iter(answers)
+    heard: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/api/jobs/op-3"
+        return httpx.Response(200, json={**BEGUN, **next(left)})
+
+    def hear(done: float, total: float | None, text: str) -> None:
+        heard.append(f"{done:g}/{total} {text}")
+
+    with httpx.Client(base_url="http://h", transport=httpx.MockTransport(answer)) as client:
+        return heard, asking.follow(client, BEGUN, hear)
+
+
+def test_an_operation_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look is told; its result is the answer, its error a refusal in its own words, a cancel one too."""
+    monkeypatch.setattr("gridsched.cli.client.LOOK_SECONDS", 0.0)
+    half = {"done": 1, "total": 2, "text": "half"}
+    heard, end = followed([half, {"state": "done", "result": {"model": "m"}}])
+    assert (heard, end["result"]) == (["0/None ", "1/2 half"], {"model": "m"})
+    error = {"code": "insufficient_vram", "message": "m does not fit"}
+    for last, words in (({"state": "failed", "error": error}, "m does not fit"), ({"state": "cancelled"}, "cancelled")):
+        with pytest.raises(Refused, match=words):
+            followed([half, last])
