@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, HTTPScope
-from quart import Response, request
+from quart import Quart, Response, request
 from quart.asgi import ASGIHTTPConnection
 from quart.wrappers import Request
 from quart_trio import QuartTrio
@@ -21,7 +21,7 @@ from gridsched.api.elsewhere import method_not_allowed, not_found
 from gridsched.api.exchange import joined
 from gridsched.api.gate import caller_of
 from gridsched.api.health import deep, health
-from gridsched.api.management import add_verbs, as_json
+from gridsched.api.management import add_verbs, as_json, as_segments
 from gridsched.api.seat import House
 from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
 from gridsched.control.authority import Scope
@@ -48,6 +48,9 @@ class Connection(TrioASGIHTTPConnection):
     before it arms the idle timer again: idle connections then never end, and each holds the server's shutdown for its
     full grace. Here a disconnect that comes after the last body message changes nothing.
     """
+
+    def __init__(self, app: Quart, scope: HTTPScope) -> None:
+        super().__init__(app, cast("HTTPScope", {**scope, "path": as_segments(scope)}))
 
     _last_sent = False
 

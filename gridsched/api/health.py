@@ -142,3 +142,4 @@ async def _probe(house: House, model: CatalogModel) -> str | None:
         if outcome.kind is OutcomeKind.DONE and reply.status == 200:  # noqa: PLR2004 - HTTP's word for success
             return None
         return f"{outcome.kind.value}, status {outcome.status}"
+    return "a person has cancelled it"

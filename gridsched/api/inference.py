@@ -36,6 +36,7 @@ from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 
 DEFAULT_MODEL = "default"
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
+CANCELLED = Problem("cancelled", "a person has cancelled this job")
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
 
 
@@ -113,6 +114,8 @@ class Inference:
             problem = Problem("draining", "the server is shutting down and could not finish this answer")
             tally.code = problem.status
             return await reply.refuse(problem)
+        tally.code = CANCELLED.status
+        return await reply.refuse(CANCELLED)
 
     async def _resolve(self, request: InferenceRequest, media: frozenset[Medium], caller: Caller) -> Asked:
         """What is asked for. Raises RequestError: 404, 503 or 400, before anything is loaded."""

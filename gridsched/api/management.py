@@ -1,59 +1,167 @@
-"""The verbs as REST: a route of `/api` for each that has one, on Quart. Owns how a request becomes a verb's arguments.
+"""The verbs as REST: a route of `/api` for each that has one, on Quart.
 
-Must never know what a verb does.
+Owns how a request becomes a verb's arguments, and what of a long verb is answered when. A name in a path may have
+slashes; one that ends like another route (`a/plan`) is asked for with them encoded (`a%2Fplan`). Must never know what a
+verb does.
 """
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
+import trio
 from hypercorn.typing import HTTPScope
 from quart import Response, request
 from quart_trio import QuartTrio
+from werkzeug.routing import BaseConverter, Map
 
+from gridsched.api.content import check_said
 from gridsched.api.exchange import joined
 from gridsched.api.gate import address_of, caller_of
-from gridsched.control.operations import Operation
+from gridsched.api.members import BadBody, members
+from gridsched.control.consent import DRY_RUN, asks_first, consequences
+from gridsched.control.jobs import operation
+from gridsched.control.operations import Operation, State
 from gridsched.control.problems import invalid, plain
 from gridsched.control.services import Services
-from gridsched.control.use import use
+from gridsched.control.use import Texts, allow, checked, use
 from gridsched.control.verb import Asker, Call, Rest, Verb
 from gridsched.control.verbs import VERBS
+
+ACCEPTED: Final = 202
+WAIT: Final = "wait"
+LONGEST_WAIT_SECONDS: Final = 600.0
+_SAID_BESIDE: Final = frozenset({WAIT, DRY_RUN})
+_TRUE_FALSE: Final = {"1": True, "true": True, "0": False, "false": False}
+_HAVE_A_BODY: Final = frozenset({"POST", "PATCH"})
+
+
+class NameConverter(BaseConverter):
+    """A name in a path, slashes included. One whose end, after a slash, is one of `words` is another route's."""
+
+    part_isolating = False
+    weight = 200
+
+    def __init__(self, url_map: Map, *words: str) -> None:
+        super().__init__(url_map)
+        others = f"(?!.+/(?:{'|'.join(words)})\\Z)" if words else ""
+        self.regex = rf"{others}[^/].*?"
+
+    def to_python(self, value: str) -> str:
+        """The name, of a path as `as_segments` has it."""
+        return unquote(value)
+
+
+def as_segments(scope: HTTPScope) -> str:
+    """The path with the slashes that are part of a name still encoded, and every other character as it is meant."""
+    raw = scope["raw_path"]
+    if unquote_to_bytes(raw).decode("utf-8", "replace") != scope["path"]:
+        return scope["path"]  # its target named a host, too
+    segments = (unquote(segment) for segment in raw.decode("ascii", "replace").split("/"))
+    return "/".join(segment.replace("%", "%25").replace("/", "%2F") for segment in segments)
 
 
 def add_verbs(app: QuartTrio, services: Services) -> None:
     """A route for each verb."""
+    app.url_map.converters["name"] = NameConverter
+    paths = [verb.rest.path for verb in VERBS if verb.rest is not None]
     for verb in VERBS:
         if verb.rest is not None:
-            _add(app, services, verb, verb.rest)
+            _add(app, services, verb, verb.rest, rule_of(verb.rest.path, paths))
 
 
-def _add(app: QuartTrio, services: Services, verb: Verb, rest: Rest) -> None:
+def rule_of(path: str, paths: Sequence[str]) -> str:
+    """The path as Quart's router has it; what follows a name in another one's path does not end a name here."""
+    ends = sorted({other.removeprefix(f"{path}/") for other in paths if other.startswith(f"{path}/")})
+    words = ", ".join(f'"{end}"' for end in ends if "/" not in end and "{" not in end)
+    head, brace, name = path.rpartition("{")
+    if brace and name.endswith("}") and words:
+        path = f"{head}<name({words}):{name[:-1]}>"
+    return path.replace("{", "<name:").replace("}", ">")
+
+
+def _add(app: QuartTrio, services: Services, verb: Verb, rest: Rest, rule: str) -> None:
     async def answer(**from_path: str) -> Response:
-        body = await _body() if rest.method in {"POST", "PATCH"} else {}
-        query = dict(request.args.items())
-        given: Mapping[str, object] = {**query, **body, **from_path}
-        told = await use(services, verb, given, Call(asker()), from_text=not body)
+        call, query = Call(asker()), dict(request.args.lists())
+        body = await _body(has_one=rest.method in _HAVE_A_BODY)
+        beside = {name: query.pop(name) for name in _SAID_BESIDE & query.keys() if _takes(verb, name)}
+        texts, given = _parted(query, body, from_path)
+        if _is_true(beside.get(DRY_RUN, ["0"])):
+            allow(services, verb, call)
+            return as_json(await consequences(services, verb, checked(verb, given, texts), call))
+        wait_seconds = _wait(beside.get(WAIT))
+        told = await use(services, verb, given, call, texts)
         if isinstance(told, Operation):
-            accepted = {"id": told.id, "state": told.state.value, "text": told.text}
-            return as_json(accepted, 202, {"Location": f"/api/jobs/{told.id}"})
+            return await _long(told, wait_seconds, rest)
         return as_json(told, rest.status)
 
-    rule = rest.path.replace("{", "<path:").replace("}", ">")
     app.add_url_rule(rule, f"verb_{verb.name}", answer, methods=[rest.method])
 
 
-async def _body() -> Mapping[str, Any]:
+def _takes(verb: Verb, beside: str) -> bool:
+    """Whether a verb is asked with `wait` or `dry_run`."""
+    return verb.long if beside == WAIT else asks_first(verb)
+
+
+def _parted(query: Texts, body: Mapping[str, object], path: Mapping[str, str]) -> tuple[Texts, Mapping[str, object]]:
+    """What is said in texts, and what in JSON. Raises RequestError where something is said twice."""
+    for name in path.keys() & (query.keys() | body.keys()):
+        raise invalid(f"{name} is in the path already", name)
+    for name in query.keys() & body.keys():
+        raise invalid(f"{name} is in the query and in the body", name)
+    return {**query, **{name: [value] for name, value in path.items()}}, body
+
+
+async def _long(told: Operation, wait_seconds: float, rest: Rest) -> Response:
+    """The answer of a long verb where it ends in time, else the operation. Raises RequestError where it fails in
+    time."""
+    with trio.move_on_after(wait_seconds):
+        await told.wait()
+    if told.state is State.RUNNING:
+        return as_json(operation(told), ACCEPTED, {"Location": f"/api/jobs/{told.id}"})
+    return as_json(told.outcome(), rest.status)
+
+
+def _wait(given: Sequence[str] | None) -> float:
+    """How long is waited for the end of a long verb: as the query says, else as the client prefers. Raises
+    RequestError."""
+    if given is not None:
+        try:
+            (seconds,) = map(float, given)
+        except ValueError:
+            seconds = -1.0
+        if not 0.0 <= seconds <= LONGEST_WAIT_SECONDS:
+            raise invalid(f"wait is one number of seconds, from 0 to {LONGEST_WAIT_SECONDS:.0f}", WAIT)
+        return seconds
+    for preference in request.headers.get("Prefer", "").replace(";", ",").split(","):
+        name, _, value = preference.partition("=")
+        if name.strip().lower() == WAIT and value.strip().isascii() and value.strip().isdigit():
+            return min(float(value), LONGEST_WAIT_SECONDS)
+    return 0.0
+
+
+def _is_true(given: Sequence[str]) -> bool:
+    """Raises RequestError."""
+    found = _TRUE_FALSE.get(given[0].lower()) if len(given) == 1 else None
+    if found is None:
+        raise invalid(f"{DRY_RUN} is given once, as true or false", DRY_RUN)
+    return found
+
+
+async def _body(*, has_one: bool) -> Mapping[str, Any]:
     """The JSON object of the body; nothing is one without members. Raises RequestError."""
-    data = await request.get_data()
+    data = cast("bytes", await request.get_data())
     if not data.strip():
         return {}
+    if not has_one:
+        raise invalid(f"{request.method} takes no body here: what it is to know is in the path and the query")
+    check_said(joined(cast("HTTPScope", request.scope)["headers"]), data, form=False)
     try:
-        told = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise invalid(f"the body is no JSON: {error}") from None
-    if not isinstance(told, dict):
-        raise invalid("the body must be a JSON object")
+        members(data)
+    except BadBody as error:
+        raise invalid(str(error)) from None
+    told: Mapping[str, Any] = msgspec.json.decode(data)
     return told
 
 

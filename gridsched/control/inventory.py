@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from gridsched.control.models import added, best_instance, capabilities, fits, memory, state_of, tier
+from gridsched.control.pages import Page, cut
 from gridsched.control.status import BackOff, Slots
 from gridsched.control.verb import Answer
 from gridsched.core.ids import DeviceName
@@ -83,19 +84,24 @@ class ModelList(Answer, frozen=True, kw_only=True):
 
     models: tuple[ModelAnswer, ...]
     errors: tuple[EstimateError, ...]
+    total: Annotated[int, Meta(description="How many models there are on all pages.")]
+    next_cursor: Annotated[str | None, Meta(description="Ask with it for the next page; null on the last.")]
 
 
-def inventory(runtime: Runtime) -> ModelList:
-    """All models, and the errors of their estimates by architecture."""
+def inventory(runtime: Runtime, page: Page) -> ModelList:
+    """All models, and the errors of their estimates by architecture. Raises RequestError."""
     kept = runtime.parts.store.measurements()
     now = runtime.snapshot()
     catalog = runtime.parts.catalog
+    named: list[CatalogModel | CatalogVirtual] = [*catalog.models(), *catalog.virtuals()]
+    told, next_cursor = cut(page, named, lambda each: each.name, str)
     return ModelList(
-        models=(
-            *(_model(model, kept, now) for model in catalog.models()),
-            *(_virtual(virtual, kept, now) for virtual in catalog.virtuals()),
+        models=tuple(
+            _virtual(each, kept, now) if isinstance(each, CatalogVirtual) else _model(each, kept, now) for each in told
         ),
         errors=tuple(_error(each) for each in by_architecture(loads(kept.values()))),
+        total=len(named),
+        next_cursor=next_cursor,
     )
 
 

@@ -1,14 +1,20 @@
-"""`GET /api/jobs` and `/api/jobs/{id}`: who waits and why, who runs, and all that is known of one job (S9b).
+"""`GET /api/jobs` and `/api/jobs/{id}`: who waits and why, who runs, and all that is known of one job (S9b); and the
+long verbs that run, which are jobs too.
 
-Owns the types of these answers. Must never find a reason itself: every word of it is the scheduler's.
+Owns the types of these answers, and their pages. Must never find a reason itself: every word of it is the scheduler's.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+import trio
 from msgspec import Meta
 
+from gridsched.control.operations import Operation
+from gridsched.control.pages import Page, cut
+from gridsched.control.problems import Problem, RequestError
+from gridsched.control.services import Services
 from gridsched.control.verb import Answer
 from gridsched.core import words
 from gridsched.core.ids import DeviceName, JobId
@@ -92,29 +98,116 @@ class PlannedLoad(Answer, frozen=True, kw_only=True):
     victims: Annotated[tuple[EvictedInstance, ...], Meta(description="Who goes for it.")]
 
 
+class OperationAnswer(Answer, frozen=True, kw_only=True):
+    """A long verb (a load, a download …), while it runs and for a while after its end."""
+
+    id: Annotated[str, Meta(description="op- and a number.")]
+    verb: str
+    arguments: Mapping[str, Any]
+    state: Annotated[str, Meta(description="running, done, failed or cancelled.")]
+    text: Annotated[str, Meta(description="How far it has come, as a sentence.")]
+    done: Annotated[float, Meta(description="How much of `total`, in the verb's own unit.")]
+    total: Annotated[float | None, Meta(description="Null where nobody knows.")]
+    result: Annotated[Any, Meta(description="The verb's answer, once it is done.")]
+    error: Annotated[Mapping[str, Any] | None, Meta(description="What has failed, as under `error` of a refusal.")]
+    running_s: Annotated[float, Meta(description="For how long it runs, or ran.")]
+
+
 class JobList(Answer, frozen=True, kw_only=True):
-    """All jobs that live."""
+    """All jobs that live, and the long verbs that run or have ended lately."""
 
     waiting: tuple[WaitingJob, ...]
     running: tuple[RunningJob, ...]
+    operations: tuple[OperationAnswer, ...]
+    total: Annotated[int, Meta(description="How many there are on all pages.")]
+    next_cursor: Annotated[str | None, Meta(description="Ask with it for the next page; null on the last.")]
 
 
 class JobAnswer(Answer, frozen=True, kw_only=True):
-    """All that is known of one job; also of one that is over, as long as its story is remembered."""
+    """All that is known of one job, also of one that is over, as long as its story is remembered; or of one long verb.
+    What the other kind has is null."""
 
-    job: JobNumber
-    state: Annotated[str, Meta(description="waiting, running or over.")]
+    id: Annotated[str, Meta(description="The job's number as a text, or the operation's id.")]
+    job: Annotated[int | None, Meta(description="The job's number.")]
+    state: Annotated[str, Meta(description="Of a job waiting, running or over; of a verb running, done, failed …")]
     text: Annotated[str, Meta(description="How it stands, as a sentence.")]
-    waiting: WaitingJob | None
-    running: RunningJob | None
-    plan: PlannedLoad | None
-    story: Annotated[tuple[Line, ...], Meta(description="What was decided about it, oldest first.")]
+    waiting: WaitingJob | None = None
+    running: RunningJob | None = None
+    plan: PlannedLoad | None = None
+    story: Annotated[tuple[Line, ...], Meta(description="What was decided about it, oldest first.")] = ()
+    verb: str | None = None
+    arguments: Mapping[str, Any] | None = None
+    done: Annotated[float | None, Meta(description="How much of `total`: steps, or the verb's own unit.")] = None
+    total: float | None = None
+    result: Annotated[Any, Meta(description="The verb's answer, once it is done.")] = None
+    error: Annotated[Mapping[str, Any] | None, Meta(description="What has failed, as in a refusal.")] = None
+    running_s: float | None = None
 
 
-def jobs(runtime: Runtime) -> JobList:
-    """All living jobs."""
-    now = runtime.jobs()
-    return JobList(waiting=tuple(map(waiting, now.waiting)), running=tuple(map(_running, now.running)))
+_Entry = WaitingJob | RunningJob | OperationAnswer
+_SECTIONS = ("waiting", "running", "op")
+OPERATION = "op-"
+"""What the id of a long verb begins with; jobs have numbers."""
+
+
+def _cursor(entry: _Entry) -> str:
+    """waiting-7, running-3, op-1: in this order, a job that begins to run between two pages is on the second."""
+    if isinstance(entry, OperationAnswer):
+        return entry.id
+    return f"{'waiting' if isinstance(entry, WaitingJob) else 'running'}-{entry.job}"
+
+
+def jobs(services: Services, page: Page) -> JobList:
+    """All living jobs, and the operations. Who is told on several pages is told in order of arrival. Raises
+    RequestError."""
+    now = services.runtime.jobs()
+    entries: list[_Entry] = [*map(waiting, now.waiting), *map(_running, now.running)]
+    entries += map(operation, services.operations.all())
+    told, next_cursor = cut(page, entries, _cursor, _key_of)
+    return JobList(
+        waiting=tuple(entry for entry in told if isinstance(entry, WaitingJob)),
+        running=tuple(entry for entry in told if isinstance(entry, RunningJob)),
+        operations=tuple(entry for entry in told if isinstance(entry, OperationAnswer)),
+        total=len(entries),
+        next_cursor=next_cursor,
+    )
+
+
+def _key_of(cursor: str) -> tuple[int, int]:
+    """The place of an entry among all, by what a cursor says of it. Raises ValueError."""
+    section, _, number = cursor.rpartition("-")
+    return _SECTIONS.index(section), int(number)
+
+
+def operation(told: Operation) -> OperationAnswer:
+    """One long verb."""
+    until = trio.current_time() if told.ended_at is None else told.ended_at
+    return OperationAnswer(
+        id=told.id,
+        verb=told.verb,
+        arguments=told.arguments,
+        state=told.state.value,
+        text=told.text if told.problem is None else told.problem.message,
+        done=told.done,
+        total=told.total,
+        result=told.result,
+        error=told.problem.error() if told.problem is not None else None,
+        running_s=round(until - told.began_at, 3),
+    )
+
+
+def find_operation(services: Services, name: str) -> Operation:
+    """One that runs, or has ended lately. Raises RequestError."""
+    found = services.operations.find(name)
+    if found is None:
+        raise RequestError(Problem("not_found", f"there is no operation {name}, or it is over and forgotten"))
+    return found
+
+
+def one_operation(services: Services, name: str) -> JobAnswer:
+    """All about a long verb. Raises RequestError."""
+    told = operation(find_operation(services, name))
+    return JobAnswer(job=None, **msgspec.structs.asdict(told))
 
 
 def one_job(runtime: Runtime, job_id: JobId) -> JobAnswer | None:
@@ -122,8 +215,13 @@ def one_job(runtime: Runtime, job_id: JobId) -> JobAnswer | None:
     told = runtime.explain(job_id)
     if told is None:
         return None
+    now = told.waiting or told.running
     return JobAnswer(
+        id=str(told.job),
         job=told.job,
+        done=float(now.step - 1) if now else None,
+        total=float(now.steps) if now else None,
+        running_s=round(told.running.running_seconds, 3) if told.running else None,
         state="waiting" if told.waiting else "running" if told.running else "over",
         text=_text(told),
         waiting=waiting(told.waiting) if told.waiting else None,

@@ -8,7 +8,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from gridsched.control.inventory import ModelAnswer, ModelList, inventory, one_model
-from gridsched.control.jobs import JobAnswer, JobList, jobs, one_job
+from gridsched.control.jobs import OPERATION, JobAnswer, JobList, jobs, one_job, one_operation
+from gridsched.control.pages import Page
 from gridsched.control.plans import PlanAnswer, Planner
 from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError, unknown_model
 from gridsched.control.services import Services
@@ -27,7 +28,7 @@ class OneModel(Arguments, frozen=True, kw_only=True):
 class OneJob(Arguments, frozen=True, kw_only=True):
     """One job."""
 
-    job: Annotated[str, Meta(description="The job's number.", min_length=1)]
+    job: Annotated[str, Meta(description="The job's number, or the operation's id.", min_length=1)]
 
 
 class PlanArguments(OneModel, frozen=True, kw_only=True):
@@ -40,8 +41,8 @@ async def _status(services: Services, _: Nothing, __: Call) -> Status:
     return status(services.runtime, services.reloader)
 
 
-async def _models(services: Services, _: Nothing, __: Call) -> ModelList:
-    return inventory(services.runtime)
+async def _models(services: Services, page: Page, _: Call) -> ModelList:
+    return inventory(services.runtime, page)
 
 
 async def _model(services: Services, asked: OneModel, _: Call) -> ModelAnswer:
@@ -57,11 +58,13 @@ async def _plan(services: Services, asked: PlanArguments, _: Call) -> PlanAnswer
     return await planner.plan(asked.model, asked.ctx)
 
 
-async def _jobs(services: Services, _: Nothing, __: Call) -> JobList:
-    return jobs(services.runtime)
+async def _jobs(services: Services, page: Page, _: Call) -> JobList:
+    return jobs(services, page)
 
 
 async def _job(services: Services, asked: OneJob, _: Call) -> JobAnswer:
+    if asked.job.startswith(OPERATION):
+        return one_operation(services, asked.job)
     told = one_job(services.runtime, job_id(asked.job))
     if told is None:
         raise RequestError(Problem("not_found", f"there is no job {asked.job}, or it is over and forgotten"))
@@ -93,7 +96,7 @@ VERBS = (
         summary="The models there are",
         description="Every model with its state, and what it takes by device: estimated, and measured where it was.",
         scope=Scope.READ,
-        takes=Nothing,
+        takes=Page,
         gives=ModelList,
         act=_models,
         rest=Rest("GET", "/api/models"),
@@ -125,9 +128,9 @@ VERBS = (
     Verb(
         name="list_jobs",
         summary="Who waits, and who runs",
-        description="The jobs that wait, each with the rule that holds it, and those that run.",
+        description="Jobs that wait, each with the rule that holds it, those that run, and loads and downloads.",
         scope=Scope.READ,
-        takes=Nothing,
+        takes=Page,
         gives=JobList,
         act=_jobs,
         rest=Rest("GET", "/api/jobs"),

@@ -12,6 +12,7 @@ from enum import Enum
 import trio
 
 from gridsched.control.problems import Problem, RequestError
+from gridsched.credentials import Scope
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,15 @@ class State(Enum):
 @dataclass(slots=True)
 class Operation:
     """One long verb, from its start. `done` of `total` (None: nobody knows), in the verb's own unit; times are the
-    runtime's clock, in seconds. At its end it has a `result` or a `problem`."""
+    runtime's clock, in seconds. At its end it has a `result` or a `problem`. Whoever has the scope that it `needs` may
+    cancel it."""
 
     id: str
     verb: str
     arguments: Mapping[str, object]
     began_at: float
+    needs: Scope
+    asked: object = None
     state: State = State.RUNNING
     done: float = 0.0
     total: float | None = None
@@ -64,6 +68,14 @@ class Operation:
         while self.state is State.RUNNING:
             await self.changed.wait()
 
+    def outcome(self) -> object:
+        """What came of it, once it is over. Raises RequestError where that is nothing."""
+        if self.problem is not None:
+            raise RequestError(self.problem)
+        if self.state is State.CANCELLED:
+            raise RequestError(Problem("cancelled", f"{self.verb} ({self.id}) was cancelled before its end"))
+        return self.result
+
     def _wake(self) -> None:
         self.changed.set()
         self.changed = trio.Event()
@@ -86,12 +98,15 @@ class Operations:
             task_status.started()
             await trio.sleep_forever()
 
-    def start(self, verb: str, arguments: Mapping[str, object], work: Work) -> Operation:
-        """Begin one. Raises RequestError where the server is ending, or has not begun."""
+    def start(
+        self, verb: str, asked: object, arguments: Mapping[str, object], work: Work, needs: Scope
+    ) -> Operation:
+        """Begin one: what is `asked` stays here, the `arguments` are shown. Raises RequestError where the server is
+        ending, or has not begun."""
         if self._nursery is None or self._nursery.cancel_scope.cancel_called:
             raise RequestError(Problem("draining", "this server takes on nothing more"))
         self._last += 1
-        operation = Operation(f"op-{self._last}", verb, arguments, trio.current_time())
+        operation = Operation(f"op-{self._last}", verb, arguments, trio.current_time(), needs, asked)
         self._known[operation.id] = operation
         self._forget()
         self._nursery.start_soon(self._do, operation, work)
@@ -105,9 +120,17 @@ class Operations:
         """One of them."""
         return self._known.get(operation_id)
 
-    def cancel(self, operation: Operation) -> None:
-        """Have it end; one that is over stays as it is."""
+    def cancel(self, operation: Operation) -> bool:
+        """Have it end; False for one that is over, which stays as it is."""
         operation.scope.cancel()
+        return operation.state is State.RUNNING
+
+    def same(self, verb: str, asked: object) -> Operation | None:
+        """One that runs and does what is asked already."""
+        running = (
+            each for each in self._known.values() if each.state is State.RUNNING and not each.scope.cancel_called
+        )
+        return next((each for each in running if each.verb == verb and each.asked == asked), None)
 
     async def _do(self, operation: Operation, work: Work) -> None:
         try:

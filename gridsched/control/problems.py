@@ -42,6 +42,7 @@ STATUS: Mapping[str, int] = {
     "hub_error": 502,
     "nan_embedding": 502,
     "upstream_error": 502,
+    "cancelled": 502,
     "queue_timeout": 503,
     "not_resident": 503,
     "model_failed": 503,
@@ -89,18 +90,17 @@ class Problem:
         """The JSON body, on one line."""
         if self.passed_body is not None:
             return self.passed_body
-        return msgspec.json.encode(
-            {
-                "error": {
-                    "message": self.message,
-                    "type": self._type(),
-                    "param": self.param,
-                    "code": self.code,
-                    "gridsched": self._told(),
-                }
-            },
-            enc_hook=plain,
-        )
+        return msgspec.json.encode({"error": self.error()}, enc_hook=plain)
+
+    def error(self) -> Mapping[str, object]:
+        """What is under `error` of the body."""
+        return {
+            "message": self.message,
+            "type": self._type(),
+            "param": self.param,
+            "code": self.code,
+            "gridsched": self._told(),
+        }
 
     def head(self) -> list[Header]:
         """The headers that belong to the error: when to try again, or that trying again is of no use."""

@@ -47,6 +47,7 @@ _BY_CODE: Final[Mapping[str, str]] = {
     "hub_unavailable": "Ask again when the hub can be reached from the server; HF_ENDPOINT names which one is asked.",
     "upstream_error": "Ask again: the engine is started anew by itself; log_tail has its last lines.",
     "nan_embedding": "Leave that input out or change it: the same input gives the same vector.",
+    "cancelled": "Ask again only if it is still wanted: somebody who may end work here has ended it.",
     "queue_timeout": "Ask again, or let the request wait longer; GET /api/status tells what the server works on.",
     "not_resident": "Load the model first, or ask without the wish that nothing be loaded or evicted for it.",
     "model_failed": "Ask again later; GET /api/models tells what is wrong with the model.",

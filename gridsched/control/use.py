@@ -5,8 +5,10 @@ Owns the order of these, and the words about wrong arguments. Must never know a 
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 import trio
@@ -17,26 +19,39 @@ from gridsched.control.operations import Operation
 from gridsched.control.problems import RequestError, invalid
 from gridsched.control.services import Services
 from gridsched.control.verb import Arguments, Call, Verb
+from gridsched.credentials import Scope
 
 _PLACE = re.compile(r" - at `(?P<place>[^`]+)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`")
 _MISSING = re.compile(r"missing required field `(?P<name>.*)`")
 
+Texts = Mapping[str, Sequence[str]]
+"""Arguments as a query or a path has them: each name with its values."""
+
+NO_TEXTS: Final[Texts] = MappingProxyType({})
+
 
 async def use(
-    services: Services, verb: Verb, given: Mapping[str, object], call: Call, *, from_text: bool = False
+    services: Services, verb: Verb, given: Mapping[str, object], call: Call, texts: Texts = NO_TEXTS
 ) -> object:
-    """The verb's answer; of a long one the operation that has begun. `from_text`: numbers and the like may be given as
-    text, as a query has them. Raises RequestError."""
-    with audited(services, verb, given, call):
+    """The verb's answer; of a long one the operation that has begun, or that does the same already. `texts` are
+    arguments, too. Raises RequestError."""
+    with audited(services, verb, {**_plain(texts), **given}, call):
         allow(services, verb, call)
-        arguments = checked(verb, given, from_text=from_text)
+        arguments = checked(verb, given, texts)
         if not verb.long:
             return await verb.act(services, arguments, call)
+        same = services.operations.same(verb.name, arguments) if verb.idempotent else None
+        if same is not None:
+            return same
         work = partial(_work, services, verb, arguments, call)
-        operation = services.operations.start(verb.name, shown(arguments), work)
+        operation = services.operations.start(verb.name, arguments, shown(arguments), work, verb.scope)
     operated(services, verb, operation, call)
     return operation
+
+
+def _plain(texts: Texts) -> Mapping[str, object]:
+    return {name: values[0] if len(values) == 1 else list(values) for name, values in texts.items()}
 
 
 async def _work(services: Services, verb: Verb, arguments: Arguments, call: Call, operation: Operation) -> object:
@@ -51,20 +66,49 @@ def shown(arguments: Arguments) -> Mapping[str, object]:
 
 def allow(services: Services, verb: Verb, call: Call) -> None:
     """Raises RequestError where the caller has not the verb's scope (H6)."""
+    need(services, verb.scopes, call)
+
+
+def need(services: Services, scopes: Collection[Scope], call: Call) -> None:
+    """Raises RequestError where the caller has none of these scopes (H6)."""
     asker = call.asker
     problem = services.authority.refuse(
-        asker.caller, (verb.scope,), asker.headers, address=asker.address, now=trio.current_time()
+        asker.caller, scopes, asker.headers, address=asker.address, now=trio.current_time()
     )
     if problem is not None:
         raise RequestError(problem)
 
 
-def checked(verb: Verb, given: Mapping[str, object], *, from_text: bool = False) -> Arguments:
+def checked(verb: Verb, given: Mapping[str, object], texts: Texts = NO_TEXTS) -> Arguments:
     """The arguments as the verb takes them. Raises RequestError."""
     try:
-        return msgspec.convert(dict(given), verb.takes, strict=not from_text)
+        return msgspec.convert({**_read(verb, texts), **given}, verb.takes)
     except msgspec.ValidationError as error:
         raise _wrong(verb, str(error)) from None
+
+
+def _read(verb: Verb, texts: Texts) -> dict[str, object]:
+    """What is meant by texts: a number where a number is taken. Raises RequestError."""
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(verb.takes)}
+    read: dict[str, object] = {}
+    for name, values in texts.items():
+        kind = fields.get(name)
+        if kind is None:
+            raise _wrong(verb, f"Object contains unknown field `{name}`")
+        if len(values) > 1 and not _is_list(msgspec.inspect.type_info(kind)):
+            raise invalid(f"{name} is given {len(values)} times, and taken once", name)
+        meant = list(values) if _is_list(msgspec.inspect.type_info(kind)) else values[0]
+        try:
+            read[name] = msgspec.to_builtins(msgspec.convert(meant, kind, strict=False))
+        except msgspec.ValidationError as error:
+            raise invalid(f"{name}: {_PLACE.sub('', str(error))}", name) from None
+    return read
+
+
+def _is_list(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(map(_is_list, kind.types))
+    return isinstance(kind, msgspec.inspect.CollectionType)
 
 
 def _wrong(verb: Verb, said: str) -> RequestError:

@@ -11,6 +11,7 @@ from gridsched.control import (
     auditing,
     benchmark,
     configuring,
+    cancelling,
     connection,
     deleting,
     ending,
@@ -27,6 +28,7 @@ from gridsched.control.verb import Verb
 VERBS: Final[tuple[Verb, ...]] = (
     *looking.VERBS,
     *connection.VERBS,
+    *cancelling.VERBS,
     *residency.VERBS,
     *options.VERBS,
     *estimates.VERBS,

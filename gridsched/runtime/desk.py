@@ -43,6 +43,7 @@ class Ticket:
         self._desk = desk
         self._aborted = False  # S11: the grant is to be given up
         self._step: trio.CancelScope | None = None  # what that ends
+        self.seat = trio.CancelScope()  # left when a person cancels the job
         self._answer: Grant | Rejection | None = None
         self._called = trio.Event()
 
@@ -152,7 +153,8 @@ class Desk:
 
     @contextmanager
     def submit(self, job: Job) -> Iterator[Ticket]:
-        """Take a seat. Leaving the block, in whatever way, closes the job."""
+        """Take a seat. Leaving the block, in whatever way, closes the job; it is left in silence when a person cancels
+        it."""
         ticket = Ticket(job, self)
         if self._closed:
             ticket.deliver(Rejection(RejectionCode.DRAINING, "the server is shutting down"))
@@ -163,7 +165,8 @@ class Desk:
             self._idle = trio.Event()
         self.post(JobSubmitted(job))
         try:
-            yield ticket
+            with ticket.seat:
+                yield ticket
         finally:
             ticket.close()
             del self._tickets[job.id]
@@ -179,6 +182,16 @@ class Desk:
         """Have a step given up (S11); one whose end has crossed this is left alone."""
         for ticket in self._tickets.values():
             ticket.abort(grant_id)
+
+    def job(self, job_id: JobId) -> Job | None:
+        """A job that waits here or runs; None for one that is over."""
+        ticket = self._tickets.get(job_id)
+        return ticket.job if ticket is not None and ticket.state is not TicketState.CLOSED else None
+
+    def cancel(self, job_id: JobId) -> None:
+        """Have a job end, by a person's wish; its handler tells its client. One that is over is left alone."""
+        if self.job(job_id) is not None:
+            self._tickets[job_id].seat.cancel()
 
     def close(self) -> None:
         """From now on every ticket is born with a rejection (P8)."""

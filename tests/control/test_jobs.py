@@ -15,7 +15,8 @@ HELLO = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}]
 async def test_S9b_jobs_that_wait_and_run_are_listed_with_the_reason(autojump_clock: MockClock) -> None:
     """One loads its model, one waits behind it in another class; then both run."""
     async with serving(autojump_clock) as house:
-        assert (await house.ask("GET", "/api/jobs")).json == {"waiting": [], "running": []}
+        nobody = {"waiting": [], "running": [], "operations": [], "total": 0, "next_cursor": None}
+        assert (await house.ask("GET", "/api/jobs")).json == nobody
         async with trio.open_nursery() as nursery:
             nursery.start_soon(house.ask, "POST", CHAT, HELLO | {"max_tokens": 400})
             await house.until_logged("load")

@@ -114,7 +114,7 @@ async def test_an_answer_for_somebody_who_has_gone_is_dropped(office: Office) ->
     assert office.posted[1:] == [JobAbandoned(JobId(1))]
 
 
-def test_a_step_that_was_not_granted_cannot_end(office: Office) -> None:
+async def test_a_step_that_was_not_granted_cannot_end(office: Office) -> None:
     """A bug of the handler's is said, not hidden."""
     with office.desk.submit(office.job()) as ticket, pytest.raises(RuntimeError, match="not granted"):
         ticket.end(DONE)
