@@ -84,11 +84,11 @@ def rule_of(path: str, paths: Sequence[str]) -> str:
 def _add(app: QuartTrio, services: Services, verb: Verb, rest: Rest, rule: str) -> None:
     async def answer(**from_path: str) -> Response:
         call, query = Call(asker()), dict(request.args.lists())
+        allow(services, verb, call)  # before anything is said about what is asked
         body = await _body(has_one=rest.method in _HAVE_A_BODY)
         beside = {name: query.pop(name) for name in _SAID_BESIDE & query.keys() if _takes(verb, name)}
         texts, given = _parted(query, body, from_path)
         if _is_true(beside.get(DRY_RUN, ["0"])):
-            allow(services, verb, call)
             return as_json(await consequences(services, verb, checked(verb, given, texts), call))
         wait_seconds = _wait(beside.get(WAIT))
         told = await use(services, verb, given, call, texts)

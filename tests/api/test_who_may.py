@@ -4,6 +4,7 @@ The routes are read off the server; each must be placed in `PLACED` below, or th
 something that is wrong in itself where the route would do something, so that nothing is done.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -58,6 +59,7 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     "GET /api/models/{model}/plan": {READ},
     "GET /api/jobs": {READ},
     "GET /api/jobs/{job}": {READ},
+    "DELETE /api/jobs/{job}": {INFERENCE, RESIDENCY},
     "GET /api/connection": {READ},
     "POST /api/models/{model}/load": {RESIDENCY},
     "POST /api/models/{model}/unload": {RESIDENCY},
@@ -175,7 +177,7 @@ def routes(house: House) -> Iterator[str]:
     """Every route of the server, as `METHOD /path/{part}`: those beside the data plane are read off the application."""
     inside = Inside(house.runtime, FrontSettings(), house.metrics, house.authority, trio.Event())
     for rule in admin.build(inside, Services(house.runtime, house.authority)).url_map.iter_rules():
-        path = str(rule.rule).replace("<path:", "{").replace("<", "{").replace(">", "}")
+        path = re.sub(r"<(?:[^>]*:)?(\w+)>", r"{\1}", str(rule.rule))
         for method in sorted((rule.methods or set()) - OTHER_METHODS):
             yield f"{method} {path}"
     yield from (*_DATA_PLANE, *_FILES, *_LISTS, *_AGENTS)
