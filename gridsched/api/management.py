@@ -6,6 +6,7 @@ verb does.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -23,7 +24,7 @@ from gridsched.api.members import BadBody, members
 from gridsched.control.consent import DRY_RUN, asks_first, consequences
 from gridsched.control.jobs import operation
 from gridsched.control.operations import Operation, State
-from gridsched.control.problems import invalid, plain
+from gridsched.control.problems import RequestError, invalid, plain
 from gridsched.control.services import Services
 from gridsched.control.use import Texts, allow, checked, use
 from gridsched.control.verb import Asker, Call, Rest, Verb
@@ -32,7 +33,6 @@ from gridsched.control.verbs import VERBS
 ACCEPTED: Final = 202
 WAIT: Final = "wait"
 LONGEST_WAIT_SECONDS: Final = 600.0
-_SAID_BESIDE: Final = frozenset({WAIT, DRY_RUN})
 _TRUE_FALSE: Final = {"1": True, "true": True, "0": False, "false": False}
 _HAVE_A_BODY: Final = frozenset({"POST", "PATCH"})
 
@@ -83,34 +83,46 @@ def rule_of(path: str, paths: Sequence[str]) -> str:
 
 def _add(app: QuartTrio, services: Services, verb: Verb, rest: Rest, rule: str) -> None:
     async def answer(**from_path: str) -> Response:
-        call, query = Call(asker()), dict(request.args.lists())
-        allow(services, verb, call)  # before anything is said about what is asked
-        body = await _body(has_one=rest.method in _HAVE_A_BODY)
-        beside = {name: query.pop(name) for name in _SAID_BESIDE & query.keys() if _takes(verb, name)}
-        texts, given = _parted(query, body, from_path)
-        if _is_true(beside.get(DRY_RUN, ["0"])):
+        call = Call(asker())
+        try:
+            said = await _said(verb, rest, from_path)
+        except RequestError:
+            allow(services, verb, call)  # who may not use it is told that, not what is wrong
+            raise
+        texts, given = said.texts, said.given
+        if said.dry_run:
+            allow(services, verb, call)
             return as_json(await consequences(services, verb, checked(verb, given, texts), call))
-        wait_seconds = _wait(beside.get(WAIT))
         told = await use(services, verb, given, call, texts)
         if isinstance(told, Operation):
-            return await _long(told, wait_seconds, rest)
+            return await _long(told, said.wait_seconds, rest)
         return as_json(told, rest.status)
 
     app.add_url_rule(rule, f"verb_{verb.name}", answer, methods=[rest.method])
 
 
-def _takes(verb: Verb, beside: str) -> bool:
-    """Whether a verb is asked with `wait` or `dry_run`."""
-    return verb.long if beside == WAIT else asks_first(verb)
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a request says: arguments as texts and as JSON, and what is said beside them."""
+
+    texts: Texts
+    given: Mapping[str, object]
+    dry_run: bool
+    wait_seconds: float
 
 
-def _parted(query: Texts, body: Mapping[str, object], path: Mapping[str, str]) -> tuple[Texts, Mapping[str, object]]:
-    """What is said in texts, and what in JSON. Raises RequestError where something is said twice."""
+async def _said(verb: Verb, rest: Rest, path: Mapping[str, str]) -> _Said:
+    """Raises RequestError, also where something is said twice."""
+    query = dict(request.args.lists())
+    body = await _body(has_one=rest.method in _HAVE_A_BODY)
+    wait = query.pop(WAIT, None) if verb.long else None
+    dry_run = query.pop(DRY_RUN, ["0"]) if asks_first(verb) else ["0"]
     for name in path.keys() & (query.keys() | body.keys()):
         raise invalid(f"{name} is in the path already", name)
     for name in query.keys() & body.keys():
         raise invalid(f"{name} is in the query and in the body", name)
-    return {**query, **{name: [value] for name, value in path.items()}}, body
+    texts = {**query, **{name: [value] for name, value in path.items()}}
+    return _Said(texts, body, _is_true(dry_run), _wait(wait))
 
 
 async def _long(told: Operation, wait_seconds: float, rest: Rest) -> Response:

@@ -98,9 +98,7 @@ class Operations:
             task_status.started()
             await trio.sleep_forever()
 
-    def start(
-        self, verb: str, asked: object, arguments: Mapping[str, object], work: Work, needs: Scope
-    ) -> Operation:
+    def start(self, verb: str, asked: object, arguments: Mapping[str, object], work: Work, needs: Scope) -> Operation:
         """Begin one: what is `asked` stays here, the `arguments` are shown. Raises RequestError where the server is
         ending, or has not begun."""
         if self._nursery is None or self._nursery.cancel_scope.cancel_called:

@@ -10,8 +10,8 @@ from typing import Final
 from gridsched.control import (
     auditing,
     benchmark,
-    configuring,
     cancelling,
+    configuring,
     connection,
     deleting,
     ending,
