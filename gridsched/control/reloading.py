@@ -7,6 +7,7 @@ configuration is, and how it is taken over, is the `World`'s. Must never take ov
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -135,17 +136,28 @@ class Reloader:
             nursery.start_soon(self._follow_folders)
 
     async def _follow_file(self) -> None:
-        self._seen = await in_thread(self._world.look, abandon_on_cancel=True)
+        if not await self._is_what_runs():
+            await self._heed()
         while True:
             await trio.sleep(LOOK_SECONDS)
             found = await in_thread(self._world.look, abandon_on_cancel=True)
             if found == self._seen:
                 continue
             await self._settled(found)
-            try:
-                await self.reload("the file has changed")
-            except RequestError:
-                continue  # it has been told
+            await self._heed()
+
+    async def _heed(self) -> None:
+        with suppress(RequestError):  # it has been told
+            await self.reload("the file has changed")
+
+    async def _is_what_runs(self) -> bool:
+        """Whether the file still says what it said at the start: it may have changed while the rest was found."""
+        self._seen = await in_thread(self._world.look)
+        try:
+            read = await in_thread(self._world.read)
+        except ConfigRefused:
+            return False
+        return self._world.compare(self.settings, read).is_empty
 
     async def _settled(self, found: object) -> None:
         """Wait until the file stands still, for a while."""

@@ -37,7 +37,7 @@ class Purpose(Enum):
     PERSON = "a person asked for it"
     PIN = "it is pinned"
     RETURN = "it yielded to low work and comes back"
-    RESTART = "it had grown and is started anew"
+    RESTART = "it had grown, or its launch has changed, and is started anew"
 
 
 @dataclass(slots=True, eq=False)

@@ -14,6 +14,10 @@ from gridsched.core.queues import JobRecord
 from gridsched.core.residency import ModelState
 from gridsched.core.state import State
 
+PASSING = frozenset({"S4", "L6", "P6a"})
+"""What passes by itself soon: people chat there, something else is loading, too many were started. A model that is to
+be started anew waits for that, and not for room."""
+
 
 def refuse(state: State) -> None:
     """End the waiting of those for whom planning found that there is nothing to wait for."""
@@ -56,7 +60,8 @@ def _refuse_not_resident(state: State, model: ModelState) -> None:
 def _refuse_unfit(state: State, model: ModelState, fit: Fit) -> None:
     """L7: never, at once; not now, chats after `fit_wait`, and low work with them where a lease keeps it out (R8);
     later, never here. A pin stays down (R7), and a model that was to be started anew stays gone (L6b)."""
-    if model.errand is not None and model.errand.purpose is Purpose.RESTART:
+    only_waits = model.obstacle is not None and model.obstacle.rule in PASSING
+    if model.errand is not None and model.errand.purpose is Purpose.RESTART and not only_waits:
         errands.end(state, model)
     if fit is Fit.LATER:
         model.unfit_since = None

@@ -1,8 +1,8 @@
 """Which test shows which of the faults that others have met in programs of this kind, by letter and number.
 
-A is clients that leave, B a load's life, C scheduling, D devices and measuring, G embeddings, H HTTP, I streams, K the
-libraries under a server, L tools for agents, M operation. What is shown by another folder's test is not shown here once
-more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
+A is clients that leave, B a load's life, C scheduling, D devices and measuring, G embeddings, H HTTP, I streams, J the
+configuration, K the libraries under a server, L tools for agents, M operation. What is shown by another folder's test
+is not shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, with the reason.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ _VECTORS, _HTTP = "faults/test_embeddings.py", "faults/test_http.py"
 _TURNS, _AGENTS = "faults/test_scheduling.py", "faults/test_mcp.py"
 _GROWN = "devices/test_difference.py"
 _SUPERVISOR, _NVML, _STORIES = "engine/test_supervisor.py", "devices/test_nvml.py", "stories/test_memory.py"
+_CHANGES, _RELOADS = "faults/test_configuration.py", "control/test_reloading.py"
 _DOUBT = f"{_STORIES}::test_L2_B16_D2_D4_D14_a_reading_that_is_not_believed_is_told_once"
 
 _LEFT = (
@@ -278,6 +279,24 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_FRONT_STREAMS}::test_I13_a_load_of_75_seconds_is_waited_for",
         f"{_FRONT_STREAMS}::test_I13_the_decision_log_is_followed_for_as_long_as_one_likes",
         f"{_FRONT_STREAMS}::test_H3_I1_an_answer_that_is_not_streamed_has_no_comments",
+    ),
+    "J7": (
+        f"{_CHANGES}::test_J7_J11_a_bad_file_is_refused_whole_by_signal_too_and_the_server_lives",
+        f"{_RELOADS}::test_J7_a_bad_file_changes_nothing_and_a_good_one_all",
+    ),
+    "J8": (
+        f"{_CHANGES}::test_J8_twenty_replacements_in_a_second_during_a_load_and_a_stream",
+        f"{_RELOADS}::test_J8_who_asks_while_one_is_under_way_shares_the_next",
+    ),
+    "J10": (
+        f"{_CHANGES}::test_J10_every_way_to_replace_the_file_is_noticed_each_time",
+        f"{_CHANGES}::test_J10_a_file_that_is_deleted_leaves_what_ran_and_is_told",
+        f"{_RELOADS}::test_J10_the_file_is_followed_by_what_it_says",
+        f"{_RELOADS}::test_J10_a_change_is_seen_within_two_seconds",
+    ),
+    "J11": (
+        f"{_CHANGES}::test_J11_a_hang_up_reloads_where_it_was_ignored_at_the_start_too",
+        f"{_CHANGES}::test_J7_J11_a_bad_file_is_refused_whole_by_signal_too_and_the_server_lives",
     ),
     "K1": (*_LEFT, "api/test_connection.py::test_http2_from_the_first_byte_is_refused"),
     "K3": (

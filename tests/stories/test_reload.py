@@ -59,6 +59,27 @@ def test_R2_reload_an_idle_model_is_loaded_anew_at_once() -> None:
     assert len(world.loads("a")) == 2
 
 
+def test_S4_reload_a_model_that_people_just_used_is_loaded_anew_when_their_tail_is_over() -> None:
+    """It comes back as background work, which holds off for two seconds; it is not forgotten meanwhile."""
+    world = world_with("a")
+    world.finish(world.submit("a"))
+    world.tell(ModelsChanged((with_flags(A), B)))
+    world.advance(1.0)
+    assert (world.state("a"), len(world.loads("a"))) == ("cold", 1)
+    world.advance(20.0)
+    assert (world.state("a"), len(world.loads("a"))) == ("ready", 2)
+
+
+def test_L6_reload_several_models_come_back_one_after_the_other() -> None:
+    """A changed default concerns all; none is forgotten because another is loading."""
+    models = tuple(model(name, option(3)) for name in "abcd")
+    world = World(models)
+    world.warm(*"abcd")
+    world.tell(ModelsChanged(tuple(map(with_flags, models))))
+    world.advance(60.0)
+    assert [(world.state(name), len(world.loads(name))) for name in "abcd"] == [("ready", 2)] * 4
+
+
 def test_R2_reload_a_rung_that_is_gone_is_a_changed_launch() -> None:
     """Its process has an option that is in the ladder no more."""
     world = world_with("a")
