@@ -15,9 +15,9 @@ from gridsched.devices.margin import Margin
 from gridsched.engine.locate import FoundEngine
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.folders import Folders, Seen
+from gridsched.library.places import usual_folders
 from gridsched.library.planning import Defaults
 from gridsched.library.read import Headers
-from gridsched.library.scan import usual_folders
 from gridsched.library.sources import read_library, with_problems
 from gridsched.ports import DeviceInfo, Measurement
 from gridsched.settings.schema import Settings

@@ -30,7 +30,7 @@ from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.sweep import others, sweep
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.library.live import LiveCatalog
-from gridsched.library.scan import DOWNLOADS
+from gridsched.library.places import DOWNLOADS
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.dispatch import tell_served
 from gridsched.runtime.heartbeat import HeartbeatFile, Listener

@@ -32,7 +32,7 @@ from gridsched.core.errors import CoreError
 from gridsched.credentials import ApiKey
 from gridsched.engine.child import KILLED_SECONDS
 from gridsched.library.hub import Hub
-from gridsched.library.scan import DOWNLOADS
+from gridsched.library.places import DOWNLOADS
 from gridsched.library.shelf import Shelf
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridsched.library.llama_cache import origin_of, origins
 from gridsched.library.read import Unreadable
 from gridsched.library.shards import SUFFIX, ModelFile, read_model
 from gridsched.ports import Capability
@@ -107,7 +108,8 @@ def _read(read: Callable[[Path], ModelFile], what: str, path: Path) -> ModelFile
 def projector_beside(model: ModelFile) -> ModelFile | None:
     """The companion in the model's folder, F16 before others; None where no file there fits.
 
-    One fits when its output is as wide as the model's input. Files that do not say so (early LLaVA) are not guessed at.
+    In a folder of many repositories (llama.cpp's cache) only the model's own counts. One fits when its output is as
+    wide as the model's input. Files that do not say so (early LLaVA) are not guessed at.
     """
     metadata = model.header.metadata
     width = metadata.get(f"{metadata.get('general.architecture')}.embedding_length")
@@ -116,9 +118,11 @@ def projector_beside(model: ModelFile) -> ModelFile | None:
     except OSError:
         return None  # a folder that gives up a file by name and does not list them
     fitting = []
+    flat = origins(model.path.parent)
+    home = _home(model.path, flat)
     for path in beside:
         name = path.name.lower()
-        if NAME_PART in name and name.endswith(SUFFIX):
+        if NAME_PART in name and name.endswith(SUFFIX) and _home(path, flat) == home:
             try:
                 file = read_projector(path)
             except Unreadable:
@@ -127,3 +131,9 @@ def projector_beside(model: ModelFile) -> ModelFile | None:
             if width is not None and width in widths:
                 fitting.append(file)
     return min(fitting, key=lambda file: ("-f16" not in file.path.name.lower(), file.path.name), default=None)
+
+
+def _home(path: Path, flat: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
+    """The repository that a file of such a folder is from."""
+    found = origin_of(path.name, flat)
+    return (found.publisher, found.repo) if found is not None else None

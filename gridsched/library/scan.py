@@ -1,21 +1,19 @@
 """The GGUF files in the folders where models lie: found, read, told apart, never copied or moved.
 
-Owns where to look and how far. A file that cannot be used becomes an entry with its reason, and the rest go on.
+Owns how far to look. A file that cannot be used becomes an entry with its reason, and the rest go on.
 Blocks while it reads: the caller makes the call in a thread.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridsched.library.llama_cache import origin_of, origins
 from gridsched.library.names import presentable
 from gridsched.library.projectors import why_no_model
 from gridsched.library.read import Unreadable, real_path
 from gridsched.library.shards import SUFFIX, ModelFile, first_part, is_later_part, read_model, stem_of
-
-DOWNLOADS = "models"
-"""The folder of the data directory that downloads are put into."""
 
 MAX_DEPTH = 6  # the hub's cache needs five: models--X--Y/snapshots/REVISION/FOLDER/FILE
 MAX_FOLDERS = 5_000
@@ -46,29 +44,13 @@ class Index:
     notes: tuple[str, ...] = ()
 
 
-def usual_folders(data_dir: Path, home: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where models lie on this platform: ours, the person's own, and the caches of llama.cpp, the hub and LM Studio.
-
-    Those that exist, most particular first.
-    """
-    cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
-    hub_home = Path(environ.get("HF_HOME") or cache / "huggingface")
-    folders = (
-        data_dir / DOWNLOADS,
-        home / "models",
-        Path(environ.get("LLAMA_CACHE") or cache / "llama.cpp"),
-        Path(environ.get("HF_HUB_CACHE") or hub_home / "hub"),
-        home / ".lmstudio" / "models",
-    )
-    return tuple(folder for folder in folders if os.access(folder, os.F_OK))  # `is_dir` raises behind a closed one
-
-
 def scan_folders(folders: Sequence[Path]) -> Index:
     """Read every model under these folders. What cannot be looked at becomes a note."""
     notes: list[str] = []
     models: dict[tuple[str, str, str], Indexed] = {}
     seen: set[Path] = set()
     for root in folders:
+        flat = origins(root)
         for path in _gguf_files(root, notes):
             if is_later_part(path) and os.access(first_part(path), os.F_OK):
                 continue
@@ -76,15 +58,17 @@ def scan_folders(folders: Sequence[Path]) -> Index:
             if real in seen:
                 continue  # the same file by another link
             seen.add(real)
-            found = _read(root, path)
+            found = _read(root, path, flat)
             if found.file is None or why_no_model(found.file) is None:
                 _keep_newest(models, found, notes)
     return Index(tuple(models.values()), tuple(notes))
 
 
-def _read(root: Path, path: Path) -> Indexed:
+def _read(root: Path, path: Path, flat: tuple[tuple[str, str], ...]) -> Indexed:
     publisher, repo = _origin(root, path)
     stem = presentable(stem_of(path))
+    if path.parent == root and (known := origin_of(path.name, flat)) is not None:
+        publisher, repo, stem = known.publisher, known.repo, presentable(stem_of(Path(known.name)))
     try:
         file = read_model(path)
     except Unreadable as error:

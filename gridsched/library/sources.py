@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gridsched.library.names import file_words
+from gridsched.library.ollama import Stored, is_store, read_store
 from gridsched.library.projectors import projector_beside, read_companions, why_no_model
 from gridsched.library.read import Unreadable, real_path
 from gridsched.library.scan import Indexed, scan_folders
@@ -64,13 +65,16 @@ def read_library(
     What is configured comes first. A file that it serves already is left out, and one that is called by a word that a
     person gave to something else: clients' words are found without regard to case.
     """
-    index = scan_folders(folders)
+    stores = [folder for folder in folders if is_store(folder)]
+    index = scan_folders([folder for folder in folders if folder not in stores])
+    stored, store_notes = _stores(stores)
     words = [word for entry in entries for word in (entry.name, *entry.aliases)]
     words += [word for virtual in virtuals for word in (virtual.name, *virtual.aliases)]
     taken = {word.casefold() for word in (*words, *(family.name for family in families))}
     origins = {real_path(found.path): found for found in index.models}
-    sources = [_configured(entry, origins) for entry in entries]
-    notes = list(index.notes)
+    blobs = {real_path(kept.model): kept for kept in sorted(stored, key=lambda kept: kept.is_plain)}
+    sources = [_configured(entry, origins, blobs) for entry in entries]
+    notes = [*index.notes, *store_notes]
     served = {real_path(first_part(entry.path)) for entry in entries}
     for real, found in origins.items():
         if real in served:
@@ -80,6 +84,11 @@ def read_library(
             notes.append(f"{found.path} is not served: {source.entry.name} is configured as something else.")
             continue
         sources.append(source)
+    for kept in stored:
+        if kept.name.casefold() in taken:
+            notes.append(f"{kept.model} is not served: {kept.name} is configured as something else.")
+        elif not any(blobs.get(real) is kept for real in served):
+            sources.append(_kept(kept))
     return Library(tuple(sources), tuple(notes), tuple(virtuals))
 
 
@@ -96,8 +105,32 @@ def with_problems(library: Library, problems: Mapping[str, str]) -> Library:
     )
 
 
-def _configured(entry: ModelEntry, origins: dict[Path, Indexed]) -> Source:
+def _stores(folders: Sequence[Path]) -> tuple[tuple[Stored, ...], tuple[str, ...]]:
+    """What Ollama's stores have; of two with one name the first."""
+    found: dict[str, Stored] = {}
+    notes: list[str] = []
+    for folder in folders:
+        store = read_store(folder)
+        notes += store.notes
+        for kept in store.models:
+            if found.setdefault(kept.name.casefold(), kept) is not kept:
+                notes.append(f"{kept.model} is not served: another store has {kept.name}, too.")
+    return tuple(found.values()), tuple(notes)
+
+
+def _kept(kept: Stored) -> Source:
+    """A model of a store is served under Ollama's name for it, with the files that its manifest names."""
+    flags = tuple(word for adapter in kept.adapters for word in ("--lora", str(adapter)))
+    entry = ModelEntry(kept.name, kept.model, mmproj=kept.projector, flags=flags)
+    if kept.problem is not None:
+        return Source(entry, kept.words, problem=kept.problem)
+    return _read(entry, kept.words, kept.model)
+
+
+def _configured(entry: ModelEntry, origins: Mapping[Path, Indexed], blobs: Mapping[Path, Stored]) -> Source:
     path = first_part(entry.path)
+    if (kept := blobs.get(real_path(path))) is not None:
+        return _read(entry, (*kept.words, *file_words(path, stem_of(path))), path)
     found = origins.get(real_path(path))
     words = file_words(path, stem_of(path), found.publisher, found.repo) if found else file_words(path, stem_of(path))
     return _read(entry, words, path)

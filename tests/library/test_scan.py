@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gridsched.library import scan
-from gridsched.library.scan import Index, Indexed, scan_folders, usual_folders
+from gridsched.library.scan import Index, Indexed, scan_folders
 from tests.library.models import CHAT, PROJECTOR, PROJECTOR_TENSORS, TENSORS, write_model, write_split
 
 
@@ -158,21 +158,12 @@ def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "holds more than 1 GGUF files" in index.notes[0]
 
 
-def test_the_usual_folders_are_those_that_exist(tmp_path: Path) -> None:
-    """Ours, the person's, llama.cpp's cache, the hub's, LM Studio's; environment variables move the caches."""
-    data, home = tmp_path / "data", tmp_path / "home"
-    expected = [
-        data / "models",
-        home / "models",
-        home / ".cache" / "llama.cpp",
-        home / ".cache" / "huggingface" / "hub",
-        home / ".lmstudio" / "models",
-    ]
-    assert usual_folders(data, home, {}) == ()
-    for folder in expected:
-        folder.mkdir(parents=True)
-    assert usual_folders(data, home, {}) == tuple(expected)
-    moved = tmp_path / "moved"
-    (moved / "hub").mkdir(parents=True)
-    environ = {"HF_HOME": str(moved), "LLAMA_CACHE": str(tmp_path / "absent")}
-    assert usual_folders(data, home, environ) == (*expected[:2], moved / "hub", expected[4])
+def test_a_file_of_llama_cpps_cache_is_called_by_its_repository(tmp_path: Path) -> None:
+    """All repositories lie in one folder; the manifests tell them apart, also where one begins like another."""
+    for manifest in ("a=m=latest", "a=m_x-GGUF=Q4", "broken"):
+        (tmp_path / f"manifest={manifest}.json").touch()
+    for name in ("a_m_one.gguf", "a_m_x-GGUF_one-Q4.gguf", "b_m_one.gguf"):
+        write_model(tmp_path / name)
+    write_split(tmp_path, "a_m_big", 2)
+    found = {(each.publisher, each.repo, each.stem) for each in scan_folders([tmp_path]).models}
+    assert found == {("a", "m", "one"), ("a", "m_x-GGUF", "one-Q4"), ("", "", "b_m_one"), ("a", "m", "big")}

@@ -161,3 +161,15 @@ def test_a_projector_says_what_it_brings(tmp_path: Path, keys: dict[str, bool], 
     source = one(ModelEntry("m", write_model(tmp_path / "m.gguf")))
     assert source.projector is not None
     assert projector_capabilities(source.projector.header) == expected
+
+
+def test_F7_in_a_cache_of_many_repositories_a_projector_is_its_own_repositorys(tmp_path: Path) -> None:
+    """llama.cpp keeps all files in one folder; the width alone would pair strangers (F7)."""
+    for manifest in ("a=sees=latest", "a=reads=latest"):
+        (tmp_path / f"manifest={manifest}.json").touch()
+    write_model(tmp_path / "a_sees_m.gguf")
+    write_model(tmp_path / "a_reads_m.gguf")
+    write_model(tmp_path / "a_sees_mmproj-F16.gguf", PROJECTOR, PROJECTOR_TENSORS)
+    found = {source.entry.name: source.projector for source in read_library([], [tmp_path]).sources}
+    assert found["a/reads/m"] is None
+    assert found["a/sees/m"] is not None
