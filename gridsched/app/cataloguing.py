@@ -15,6 +15,7 @@ from gridsched.devices.margin import Margin
 from gridsched.engine.locate import FoundEngine
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.folders import Folders, Seen
+from gridsched.library.ollama import is_store, manifests_of
 from gridsched.library.places import usual_folders
 from gridsched.library.planning import Defaults
 from gridsched.library.read import Headers
@@ -59,7 +60,9 @@ class Cataloguer:
         """The files there are, in the folders and of the configured models. Blocks."""
         entries = settings.entries()
         files = [path for entry in entries for path in (entry.path, entry.mmproj) if path is not None]
-        return self.watched.look(self.folders(settings), files)
+        folders = self.folders(settings)
+        manifests = [path for folder in folders if is_store(folder) for path in manifests_of(folder)]
+        return self.watched.look(folders, [*files, *manifests])
 
     def _make(self, settings: Settings, before: ModelCatalog | None, seen: Seen) -> Catalogued:
         engine, margin = self.engine, Margin(headroom_of(settings))

@@ -95,6 +95,12 @@ def read_store(root: Path) -> Store:
     return Store(tuple(sorted(map(_stored, groups.values()), key=lambda each: each.name)), tuple(notes))
 
 
+def manifests_of(root: Path) -> tuple[Path, ...]:
+    """The files that say which names there are: another name is another file, and one that is pulled again has another
+    time."""
+    return tuple(_manifests(root, []))
+
+
 def _manifests(root: Path, notes: list[str]) -> Iterator[Path]:
     """Files that are where manifests are, in the order of their names."""
     top, found = root / "manifests", 0

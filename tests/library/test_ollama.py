@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridsched.library.names import Named, Names
-from gridsched.library.ollama import is_store
+from gridsched.library.ollama import is_store, manifests_of
 from gridsched.library.sources import Library, Source, read_library
 from gridsched.ports import ModelEntry
 from tests.library.models import ADAPTER, CHAT, PROJECTOR, PROJECTOR_TENSORS, write_model
@@ -165,6 +165,14 @@ def test_a_blob_that_is_configured_is_not_listed_twice(store: Store) -> None:
     library = store.library(ModelEntry("m:latest", other))
     assert [source.entry.path for source in library.sources] == [other]
     assert library.notes == (f"{blob} is not served: m:latest is configured as something else.",)
+
+
+def test_a_name_that_comes_is_noticed_by_its_manifest(store: Store) -> None:
+    """The blobs have no names that a folder's look would know."""
+    first = store.tag(f"{HUB}/m/1", model=store.model())
+    assert manifests_of(store.root) == (first,)
+    second = store.tag(f"{HUB}/m/2", model=store.model("b"))
+    assert manifests_of(store.root) == (first, second)
 
 
 def test_nothing_is_written_to_a_store(store: Store) -> None:
