@@ -20,6 +20,7 @@ import trio
 
 from gridsched.control.problems import Problem, RequestError
 from gridsched.library.fetch import Stopped, fetch
+from gridsched.library.headers import HubHeaders
 from gridsched.library.hub import Hub, HubError, HubFile, Repo, Trouble
 from gridsched.library.offers import Offer, chosen, offers_of
 from gridsched.library.shelf import NotOurs, Shelf
@@ -174,6 +175,7 @@ class Downloads:
         """`pause_seconds` is what is waited before a hub that broke off is asked again, at first."""
         self.hub = hub
         self.shelf = shelf
+        self.headers = HubHeaders()
         self._pause_seconds = pause_seconds
         self._reserve_bytes = reserve_bytes
         self._running: dict[str, Download] = {}

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from gridsched.control.downloads import Download, Downloads, Order, Room, State, asked
+from gridsched.control.downloads import Download, Downloads, Order, Room, State, asked, problem_of
+from gridsched.control.fits import FitTold, Reading, fits_of
 from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.control.services import Services
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Rest, Verb
 from gridsched.credentials import Scope
-from gridsched.library.hub import Found
-from gridsched.library.offers import Offer, offers_of
+from gridsched.library.hub import Found, HubError
+from gridsched.library.offers import Offer, Offers, chosen, offers_of
 from gridsched.library.shelf import Partial
 from gridsched.threads import in_thread
 
@@ -34,13 +35,12 @@ class SearchArguments(Arguments, frozen=True, kw_only=True):
 
 
 class RepoArguments(Arguments, frozen=True, kw_only=True):
-    """Which repository."""
+    """Which repository, and which model of it is held against this machine; without one a few likely ones are."""
 
     repo: RepoId
     revision: Revision = None
-    file: Annotated[str | None, Meta(description="Read this file's header; without it those of a few likely ones.")] = (
-        None
-    )
+    file: Annotated[str | None, Meta(description="Any file of the model.")] = None
+    quant: Annotated[str | None, Meta(description="Its quantization, where no file is named.")] = None
 
 
 class DownloadArguments(Arguments, frozen=True, kw_only=True):
@@ -114,6 +114,7 @@ class DetailsTold(Answer, frozen=True, kw_only=True):
     commit: str
     models: tuple[OfferTold, ...]
     projectors: tuple[FileTold, ...]
+    context_fit: Annotated[tuple[FitTold, ...], Meta(description="What would fit here, by model and context.")]
 
 
 class DownloadTold(Answer, frozen=True, kw_only=True):
@@ -170,15 +171,27 @@ async def _search(services: Services, wanted: SearchArguments, _: Call) -> Searc
 
 
 async def _details(services: Services, wanted: RepoArguments, _: Call) -> DetailsTold:
-    hub = downloads_of(services).hub
+    downloads = downloads_of(services)
+    hub = downloads.hub
     repo = await asked(lambda: hub.repo(wanted.repo, wanted.revision))
-    offers = offers_of(repo)
+    offers, one = offers_of(repo), None
+    if wanted.file is not None or wanted.quant is not None:
+        one = _chosen(offers, repo.id, wanted)
+    fits = await fits_of(services, Reading(hub, downloads.headers, repo, offers), one)
     return DetailsTold(
         repo=_repo_told(repo.found),
         commit=repo.commit,
         models=tuple(map(_offer_told, offers.models)),
         projectors=tuple(FileTold(path=each.path, size_bytes=each.size_bytes) for each in offers.projectors),
+        context_fit=fits,
     )
+
+
+def _chosen(offers: Offers, repo_id: str, wanted: RepoArguments) -> Offer:
+    try:
+        return chosen(offers, repo_id, wanted.file, wanted.quant)
+    except HubError as error:
+        raise RequestError(problem_of(error)) from None
 
 
 async def _order(services: Services, wanted: DownloadArguments) -> Order:

@@ -4,7 +4,7 @@ Reads the catalog and a snapshot; starts nothing and changes nothing.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -183,14 +183,22 @@ def fits(spec: ModelSpec | None, instance: InstanceView | None, snapshot: Snapsh
         return "never"
     if instance is not None:
         return "now"
+    return fit_of(spec.options, snapshot)[0]
+
+
+def fit_of(options: Sequence[LaunchOption], snapshot: Snapshot) -> tuple[str, LaunchOption]:
+    """Whether the devices would carry one of these, best first: `now`, `if_idle` or `never`; and the first that they
+    would, else the first. There is at least one."""
     room = {view.name: view.total_bytes - view.headroom_bytes for view in snapshot.devices}
     taken = {
         view.name: view.external_bytes + view.lost_bytes + view.reserved_bytes + view.freeing_bytes
         for view in snapshot.devices
     }
-    if any(_has_room(option, room, taken) for option in spec.options):
-        return "now"
-    return "if_idle" if any(_has_room(option, room, {}) for option in spec.options) else "never"
+    for word, others in (("now", taken), ("if_idle", {})):
+        for option in options:
+            if _has_room(option, room, others):
+                return word, option
+    return "never", options[0]
 
 
 def _has_room(option: LaunchOption, room: Mapping[DeviceName, int], taken: Mapping[DeviceName, int]) -> bool:

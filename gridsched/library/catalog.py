@@ -21,6 +21,7 @@ from gridsched.library.names import Named, Names, printable, publisher_of
 from gridsched.library.planning import Defaults, Plan, Unservable, advised, overriding, plan
 from gridsched.library.quantizations import quantization
 from gridsched.library.read import real_path
+from gridsched.library.shards import ModelFile
 from gridsched.library.sources import Library, Source
 from gridsched.ports import (
     Capability,
@@ -233,6 +234,12 @@ class ModelCatalog:
             self._entries[model] = found
             self._planned_anew()
             return found.plan is not None
+
+    def plan_of(self, file: ModelFile, projector: ModelFile | None = None) -> Plan:
+        """A model that is not here, planned as it would be if it were. Raises Unservable. Takes a moment."""
+        ground = self._ground
+        source = Source(ModelEntry(file.path.name, file.path), (), file, projector)
+        return plan(source, ground.devices, ground.defaults, ground.engine_build, ground.outside, ground.host)
 
     def _planned_anew(self) -> None:
         self._fits = {}  # a search that is under way keeps what it finds elsewhere

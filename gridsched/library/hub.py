@@ -149,7 +149,7 @@ class Hub:
     ) -> Iterator["httpx2.Response"]:
         """One answer of the hub, or of the host that it sends to, which hears no token. Raises HubError, also for what
         goes wrong while the body is read."""
-        self._may_ask()
+        self.check_may_ask()
         import httpx2  # noqa: PLC0415 - a server that is never asked for a model has no use for it
         from huggingface_hub import get_session, hf_raise_for_status  # noqa: PLC0415 - the same
         from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - the same
@@ -176,7 +176,8 @@ class Hub:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise HubError(Trouble.UNREACHABLE, f"{self.host} broke off: {error or type(error).__name__}") from error
 
-    def _may_ask(self) -> None:
+    def check_may_ask(self) -> None:
+        """Raises HubError where this machine was told not to, or cannot."""
         if self._offline:
             raise HubError(Trouble.OFFLINE, "HF_HUB_OFFLINE is set for this server: the hub is not asked")
         if urlsplit(self.endpoint).scheme not in ("http", "https"):

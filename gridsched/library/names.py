@@ -52,10 +52,11 @@ def printable(sentence: str) -> str:
 def file_words(path: Path, stem: str, publisher: str = "", repo: str = "") -> tuple[str, ...]:
     """What a file may be called: `publisher/repo/file`, `publisher/file`, `publisher/repo`, `file`; each file word with
     its suffix or without. All of them are presentable."""
-    words = [stem, path.name]
+    own = (stem, path.name, stem + SUFFIX)  # the last is another where a name has a part's number, or its repository
+    words = [*own]
     if publisher:
         words += [f"{publisher}/{word}" for word in (stem, repo)]
-        words += [f"{publisher}/{repo}/{word}" for word in (stem, path.name)]
+        words += [f"{publisher}/{repo}/{word}" for word in own]
     return tuple(dict.fromkeys(map(presentable, words)))
 
 

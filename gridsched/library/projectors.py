@@ -111,8 +111,6 @@ def projector_beside(model: ModelFile) -> ModelFile | None:
     In a folder of many repositories (llama.cpp's cache) only the model's own counts. One fits when its output is as
     wide as the model's input. Files that do not say so (early LLaVA) are not guessed at.
     """
-    metadata = model.header.metadata
-    width = metadata.get(f"{metadata.get('general.architecture')}.embedding_length")
     try:
         beside = sorted(model.path.parent.iterdir())
     except OSError:
@@ -127,10 +125,17 @@ def projector_beside(model: ModelFile) -> ModelFile | None:
                 file = read_projector(path)
             except Unreadable:
                 continue  # one that is damaged is not this model's fault
-            widths = [file.header.metadata.get(f"clip.{kind}.projection_dim") for kind in ("vision", "audio")]
-            if width is not None and width in widths:
+            if goes_with(file, model):
                 fitting.append(file)
     return min(fitting, key=lambda file: ("-f16" not in file.path.name.lower(), file.path.name), default=None)
+
+
+def goes_with(projector: ModelFile, model: ModelFile) -> bool:
+    """Whether its output is as wide as the model's input, as far as it says so."""
+    metadata = model.header.metadata
+    width = metadata.get(f"{metadata.get('general.architecture')}.embedding_length")
+    widths = [projector.header.metadata.get(f"clip.{kind}.projection_dim") for kind in ("vision", "audio")]
+    return width is not None and width in widths
 
 
 def _home(path: Path, flat: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
