@@ -240,14 +240,15 @@ def _plan_text(order: Order, room: Room, folder: str) -> str:
 
 async def _list(services: Services, wanted: ListArguments, _: Call) -> DownloadsTold:
     downloads = downloads_of(services)
-    known = [_told(each) for each in downloads.all()]
-    ids = {each.id for each in known}
-    left = await in_thread(downloads.shelf.partials, abandon_on_cancel=True)
-    known += [_left_told(each) for each in left if each.id not in ids]
+    known: dict[str, DownloadTold] = {}
+    for each in downloads.all():  # of several of one model the one that runs, else the last
+        known.setdefault(each.order.id, _told(each))
+    for partial in await in_thread(downloads.shelf.partials, abandon_on_cancel=True):
+        known.setdefault(partial.id, _left_told(partial))
     start = _start(wanted.cursor)
-    page = known[start : start + wanted.limit]
+    page = tuple(known.values())[start : start + wanted.limit]
     following = str(start + wanted.limit) if start + wanted.limit < len(known) else None
-    return DownloadsTold(downloads=tuple(page), next_cursor=following)
+    return DownloadsTold(downloads=page, next_cursor=following)
 
 
 def _start(cursor: str | None) -> int:

@@ -35,6 +35,7 @@ LARGEST_ANSWER_BYTES = 16 << 20
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[\w./-]{1,200}", re.ASCII)
+_TOLD_TO_STAY = "HF_HUB_OFFLINE is set for this server: the hub is not asked"
 _MISSING = {"RevisionNotFound": "revision of it", "EntryNotFound": "file"}
 _TOLD = ("downloads", "likes", "lastModified", "gated", "private", "tags", "pipeline_tag", "gguf")
 
@@ -152,7 +153,7 @@ class Hub:
         self.check_may_ask()
         import httpx2  # noqa: PLC0415 - a server that is never asked for a model has no use for it
         from huggingface_hub import get_session, hf_raise_for_status  # noqa: PLC0415 - the same
-        from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - the same
+        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # noqa: PLC0415 - the same
         from huggingface_hub.utils._headers import build_hf_headers  # noqa: PLC0415 - the same
 
         _silence()
@@ -169,6 +170,8 @@ class Hub:
                 yield response
         except HfHubHTTPError as error:
             raise self._refused(error) from error
+        except OfflineModeIsEnabled as error:
+            raise HubError(Trouble.OFFLINE, _TOLD_TO_STAY) from error
         except httpx2.TimeoutException as error:
             raise HubError(Trouble.UNREACHABLE, f"{self.host} did not answer in time") from error
         except httpx2.ConnectError as error:
@@ -179,7 +182,7 @@ class Hub:
     def check_may_ask(self) -> None:
         """Raises HubError where this machine was told not to, or cannot."""
         if self._offline:
-            raise HubError(Trouble.OFFLINE, "HF_HUB_OFFLINE is set for this server: the hub is not asked")
+            raise HubError(Trouble.OFFLINE, _TOLD_TO_STAY)
         if urlsplit(self.endpoint).scheme not in ("http", "https"):
             raise HubError(Trouble.UNREACHABLE, f"HF_ENDPOINT: {self.endpoint!r} is no http or https address")
         if not (self._token.isascii() and self._token.isprintable()):
