@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from gridsched.control.downloads import Download, Downloads, Order, Room, State, asked, problem_of
 from gridsched.control.fits import FitTold, Reading, fits_of
-from gridsched.control.problems import Problem, RequestError, invalid
+from gridsched.control.pages import Page, cut
+from gridsched.control.problems import Problem, RequestError
 from gridsched.control.services import Services
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Rest, Verb
 from gridsched.credentials import Scope
@@ -51,13 +52,6 @@ class DownloadArguments(Arguments, frozen=True, kw_only=True):
     quant: Annotated[str | None, Meta(description="Which quantization, where no file is named: Q4_K_M.")] = None
     revision: Revision = None
     projector: Annotated[bool, Meta(description="Fetch its projector, too, where there is one.")] = True
-
-
-class ListArguments(Arguments, frozen=True, kw_only=True):
-    """Which page."""
-
-    limit: Limit = 50
-    cursor: Annotated[str | None, Meta(description="`next_cursor` of the page before.")] = None
 
 
 class CancelArguments(Arguments, frozen=True, kw_only=True):
@@ -139,6 +133,7 @@ class DownloadsTold(Answer, frozen=True, kw_only=True):
     """One page of downloads: those that run, those that ended, what is left of earlier ones."""
 
     downloads: tuple[DownloadTold, ...]
+    total: Annotated[int, Meta(description="How many there are on all pages.")]
     next_cursor: str | None
 
 
@@ -238,25 +233,15 @@ def _plan_text(order: Order, room: Room, folder: str) -> str:
     return f"{text}. The disk then has {left / GIB:.2f} of {room.total_bytes / GIB:.2f} GiB free."
 
 
-async def _list(services: Services, wanted: ListArguments, _: Call) -> DownloadsTold:
+async def _list(services: Services, page: Page, _: Call) -> DownloadsTold:
     downloads = downloads_of(services)
     known: dict[str, DownloadTold] = {}
     for each in downloads.all():  # of several of one model the one that runs, else the last
         known.setdefault(each.order.id, _told(each))
     for partial in await in_thread(downloads.shelf.partials, abandon_on_cancel=True):
         known.setdefault(partial.id, _left_told(partial))
-    start = _start(wanted.cursor)
-    page = tuple(known.values())[start : start + wanted.limit]
-    following = str(start + wanted.limit) if start + wanted.limit < len(known) else None
-    return DownloadsTold(downloads=page, next_cursor=following)
-
-
-def _start(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdigit():
-        raise invalid(f"cursor: {cursor[:40]!r} is none of this list's", "cursor")
-    return int(cursor[:12])
+    told, following = cut(page, tuple(known.values()), lambda each: each.id, str)
+    return DownloadsTold(downloads=tuple(told), total=len(known), next_cursor=following)
 
 
 async def _cancel(services: Services, wanted: CancelArguments, _: Call) -> CancelTold:
@@ -382,7 +367,7 @@ VERBS = (
         summary="The downloads there are",
         description="Those that run and how fast, those that ended lately, and what is left of earlier ones.",
         scope=Scope.READ,
-        takes=ListArguments,
+        takes=Page,
         gives=DownloadsTold,
         act=_list,
         rest=Rest("GET", "/api/downloads"),
