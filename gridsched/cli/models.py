@@ -1,9 +1,11 @@
-"""`gridsched models`: what a running server has; with `--errors` how far off its estimates were, by architecture."""
+"""`gridsched models`: what a running server has; with `--errors` how far off its estimates were, by architecture; with
+`--options` what could be loaded (`catalogue`)."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gridsched.cli import catalogue
 from gridsched.cli.client import add_client_arguments, run, whole
 from gridsched.cli.components import COMPONENTS
 from gridsched.cli.show import table
@@ -23,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_client_arguments(parser)
     parser.add_argument("--errors", action="store_true", help="how far off estimates were, by architecture")
+    parser.add_argument("--options", action="store_true", help="what could be loaded: a row for each context")
     parser.add_argument("--names", action="store_true", help="the names alone, one a line")
 
 
@@ -68,7 +71,9 @@ def show(told: Mapping[str, Any], chosen: Rows) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the models, or the errors. 0, or 1 when no server answers, or another program."""
+    """Print the models, the errors or the catalogue. 0, or 1 when no server answers, or another program."""
+    if args.options:
+        return run(args, lambda client: whole(client, "model_options", "models"), catalogue.show)
 
     def shown(told: Mapping[str, Any]) -> None:
         if args.names:

@@ -9,6 +9,7 @@ first), or fewer where only fewer load without sending anybody away; where none 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, NamedTuple
 
 import trio
@@ -197,9 +198,9 @@ def slots_worth(services: Services, model: CatalogModel) -> tuple[int, str]:
     """How many slots are worth running, and where that is from."""
     if model.spec is None:
         return 1, "rule"
-    for result in reversed(Results(services).of(model)):
-        if result.recommended_slots:
-            return result.recommended_slots, "stale benchmark" if result.stale else "benchmark"
+    newest = tuple(reversed(Results(services).of(model)))
+    for result in (*(each for each in newest if not each.stale), *newest):
+        return result.recommended_slots, "stale benchmark" if result.stale else "benchmark"
     return model.spec.options[0].parallel, "rule"
 
 
@@ -235,11 +236,17 @@ def _counts(model: CatalogModel, worth: int) -> tuple[int, ...]:
 
 
 def _best(wanted: list[int], views: Mapping[int, LoadView | None], carried: Mapping[int, LaunchOption | None]) -> int:
-    """The most slots that load without anybody going; else the most that idle devices carry; else the fewest."""
-    for slots in wanted:
-        if _at_once(views[slots]):
-            return slots
-    return next((slots for slots in wanted if carried[slots] is not None), wanted[-1])
+    """The most slots that load without anybody going; else the most that load at all; else the most that idle devices
+    carry; else the fewest."""
+    loads = (slots for slots in wanted if _loads(views[slots]))
+    idle = (slots for slots in wanted if carried[slots] is not None)
+    at_once = (slots for slots in wanted if _at_once(views[slots]))
+    return next(chain(at_once, loads, idle), wanted[-1])
+
+
+def _loads(view: LoadView | None) -> bool:
+    """Whether there is a plan for it, if not at once."""
+    return view is not None and view.refusal is None and view.plan is not None
 
 
 def _at_once(view: LoadView | None) -> bool:
