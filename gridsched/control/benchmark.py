@@ -87,6 +87,13 @@ async def _benchmark(services: Services, asked: BenchmarkArguments, call: Call) 
     return BenchmarkAnswer(model=model.name, slots_worth_running=best, results=results, notes=tuple(notes))
 
 
+async def _refuse(services: Services, asked: BenchmarkArguments, call: Call) -> None:
+    """Raises RequestError where it would be refused now."""
+    if services.benches.turn.locked():
+        raise RequestError(Problem("conflict", "another benchmark runs: one at a time"))
+    await _plan(services, asked, call)
+
+
 async def _plan(services: Services, asked: BenchmarkArguments, _: Call) -> Consequences:
     """Who would have to go for it. Raises RequestError where it would be refused."""
     model = _model(services, asked.model)
@@ -300,5 +307,6 @@ VERBS = (
         destructive=True,
         long=True,
         plan=_plan,
+        refuse=_refuse,
     ),
 )

@@ -5,8 +5,10 @@ Owns their words and types; the answers are made in `status`, `inventory`, `jobs
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
+from gridsched.control.benchmarks import BenchmarkResult, Results
 from gridsched.control.inventory import ModelAnswer, ModelList, inventory, one_model
 from gridsched.control.jobs import OPERATION, JobAnswer, JobList, jobs, one_job, one_operation
 from gridsched.control.pages import Page
@@ -17,12 +19,19 @@ from gridsched.control.status import Status, status
 from gridsched.control.verb import Arguments, Call, Nothing, Rest, Verb
 from gridsched.core.ids import JobId
 from gridsched.credentials import Scope
+from gridsched.ports import CatalogFamily
 
 
 class OneModel(Arguments, frozen=True, kw_only=True):
     """One model."""
 
     model: Annotated[str, Meta(description="Any name of it.", min_length=1)]
+
+
+class OneModelAnswer(ModelAnswer, frozen=True, kw_only=True):
+    """One model, with what was measured of it."""
+
+    benchmarks: Annotated[tuple[BenchmarkResult, ...], Meta(description="The newest last.")]
 
 
 class OneJob(Arguments, frozen=True, kw_only=True):
@@ -45,11 +54,15 @@ async def _models(services: Services, page: Page, _: Call) -> ModelList:
     return inventory(services.runtime, page)
 
 
-async def _model(services: Services, asked: OneModel, _: Call) -> ModelAnswer:
+async def _model(services: Services, asked: OneModel, _: Call) -> OneModelAnswer:
+    catalog = services.runtime.parts.catalog
     told = one_model(services.runtime, asked.model)
     if told is None:
-        raise RequestError(unknown_model(asked.model, services.runtime.parts.catalog.closest(asked.model)))
-    return told
+        raise RequestError(unknown_model(asked.model, catalog.closest(asked.model)))
+    found = catalog.resolve(asked.model)
+    model = found.best if isinstance(found, CatalogFamily) else found
+    results = Results(services).of(model) if model is not None else ()
+    return OneModelAnswer(**msgspec.structs.asdict(told), benchmarks=results)
 
 
 async def _plan(services: Services, asked: PlanArguments, _: Call) -> PlanAnswer:
@@ -109,7 +122,7 @@ VERBS = (
         description="One model by any of its names.",
         scope=Scope.READ,
         takes=OneModel,
-        gives=ModelAnswer,
+        gives=OneModelAnswer,
         act=_model,
         rest=Rest("GET", "/api/models/{model}"),
         reads=True,

@@ -44,6 +44,8 @@ async def use(
         same = services.operations.same(verb.name, arguments) if verb.idempotent else None
         if same is not None:
             return same
+        if verb.refuse is not None:
+            await verb.refuse(services, arguments, call)
         work = partial(_work, services, verb, arguments, call)
         operation = services.operations.start(verb.name, arguments, shown(arguments), work, verb.scope)
     operated(services, verb, operation, call)

@@ -88,7 +88,8 @@ class Verb:
 
     `act` does it, and raises RequestError for what is refused. `long` ones run as operations: REST answers 202 with the
     operation's id, MCP tells their progress. `plan` says what it would do: a tool with a plan that harms is carried out
-    only with the token of that plan. What `reads` changes nothing, and is not in the audit log. `own_scope` is
+    only with the token of that plan. `refuse` raises RequestError for what is refused at once: such a long one does not
+    begin. What `reads` changes nothing, and is not in the audit log. `own_scope` is
     enough for what is the caller's own; the verb itself looks whose it is.
     """
 
@@ -107,6 +108,7 @@ class Verb:
     open_world: bool = False
     long: bool = False
     plan: Callable[[Services, Any, Call], Awaitable[Consequences]] | None = None
+    refuse: Callable[[Services, Any, Call], Awaitable[None]] | None = None
     own_scope: Scope | None = None
 
     @property

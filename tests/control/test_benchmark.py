@@ -1,13 +1,20 @@
 """Benchmarks: what is measured, for whom they are refused, and that they give way."""
 
 from collections.abc import Mapping
+from typing import Any
 
+import msgspec
 import trio
 from trio.testing import MockClock
 
+from gridsched.control.benchmarks import Results, facts_of
+from gridsched.control.options import slots_worth
+from gridsched.control.services import Services
 from gridsched.core.job import JobClass
 from gridsched.runtime.bench import LevelFound, recommended
 from sim import build
+from sim.engine import Faults
+from tests.store.test_benchmarks import RESULT
 from tests.support.front import ADMIN_WORD, Answer, House, serving
 
 ADMIN = {"Authorization": f"Bearer {ADMIN_WORD}"}
@@ -79,7 +86,7 @@ async def test_a_benchmark_is_no_use_of_the_model_and_no_request(autojump_clock:
 
 
 async def test_what_was_loaded_there_goes_for_a_benchmark(autojump_clock: MockClock) -> None:
-    """A cold model is displaced by the lease; one that a person used a moment ago is not: 409."""
+    """A cold model is displaced by the lease."""
     async with serving(autojump_clock) as house:
         low = await house.ask("POST", "/v1/chat/completions", CHAT, {"X-Class": "batch"})
         assert low.status == 200
@@ -89,15 +96,47 @@ async def test_what_was_loaded_there_goes_for_a_benchmark(autojump_clock: MockCl
 
 
 async def test_a_benchmark_is_refused_while_a_person_is_in_a_conversation(autojump_clock: MockClock) -> None:
-    """A hot model on the device: the operation fails with 409's code, and nothing is leased."""
+    """A hot model on the device: 409, and nothing is leased; neither is anything beside a pin, or beside another."""
     async with serving(autojump_clock) as house:
         assert (await house.ask("POST", "/v1/chat/completions", CHAT)).status == 200
-        begun = await _begun(house, "sim-chat-4b")
-        assert begun.status == 202
-        await trio.sleep(1)
-        told = (await house.ask("GET", f"/api/jobs/{begun.json['id']}", None, ADMIN)).json
-        assert told.get("state") != "done"
+        refused = await _begun(house, "sim-chat-4b")
+        assert (refused.status, refused.error["code"]) == (409, "conflict")
+        assert "person" in str(refused.error["message"])
         assert house.logged("lease") == []
+    async with serving(autojump_clock) as house:
+        assert (await house.ask("POST", "/api/models/sim-embed/pin")).status == 200
+        await trio.sleep(30)
+        refused = await _begun(house, "sim-chat-4b")
+        assert (refused.status, "pinned" in str(refused.error["message"])) == (409, True)
+    async with serving(autojump_clock) as house:
+        assert (await _begun(house, "sim-chat-4b")).status == 202
+        await trio.sleep(1)
+        assert (await _begun(house, "sim-chat-2b")).status == 409
+        await _released(house)
+
+
+async def test_the_plan_of_a_benchmark_names_who_would_go(autojump_clock: MockClock) -> None:
+    """And for about how long; nothing is done."""
+    async with serving(autojump_clock) as house:
+        assert (await house.ask("POST", "/v1/chat/completions", CHAT, {"X-Class": "batch"})).status == 200
+        told: Any = (await house.ask("POST", "/api/models/sim-embed/benchmark?dry_run=1", {}, ADMIN)).json
+        assert [one["model"] for one in told["evicted"]] == ["sim-chat-2b"]
+        assert told["harms"]
+        assert told["seconds"] > 0
+        assert house.logged("lease") == []
+
+
+async def test_a_result_is_shown_with_the_model_until_it_is_stale(autojump_clock: MockClock) -> None:
+    """Of other files, another engine or other devices it is still shown, and said to be."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("POST", "/api/models/sim-chat-2b/benchmark?wait=300", {}, ADMIN)
+        done: Any = answer.json
+        assert (answer.status, done["slots_worth_running"]) == (200, 2)
+        told: Any = (await house.ask("GET", "/api/models/sim-chat-2b")).json
+        (result,) = told["benchmarks"]
+        assert result == done["results"][0]
+        assert [level["streams"] for level in result["levels"]] == [1, 2, 4, 8]
+        assert (result["stale"], result["parallel"]) == (False, 8)
 
 
 async def test_a_benchmark_stops_at_once_when_a_chat_arrives(autojump_clock: MockClock) -> None:
@@ -133,3 +172,57 @@ async def test_cards_of_one_kind_are_measured_once_and_each_by_name(autojump_clo
         assert (await _begun(house, "sim-chat-2b", devices=["sim1"])).status == 202
         await _released(house, 2)
         assert {line["device"] for line in house.logged("lease")} == {"sim0", "sim1"}
+
+
+async def test_a_benchmark_that_is_cancelled_gives_the_device_back(autojump_clock: MockClock) -> None:
+    """By a person, or by the server's own end: its process is gone, and nothing is kept."""
+    async with serving(autojump_clock) as house:
+        begun = await _begun(house, "sim-chat-2b")
+        await trio.sleep(5)
+        assert house.world.engine.processes()
+        assert (await house.ask("DELETE", f"/api/jobs/{begun.json['id']}", None, ADMIN)).status == 200
+        await trio.sleep(5)
+        assert not house.world.engine.processes()
+        assert house.runtime.snapshot().devices[0].lease is None
+        assert (await _options(house, "sim-chat-2b"))["slots_from"] == "rule"
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await trio.sleep(5)
+        assert house.world.engine.processes()  # `serving` sees that its end leaves none
+
+
+async def test_an_engine_that_fails_is_told_of_and_the_device_given_back(autojump_clock: MockClock) -> None:
+    """503 with the cause and the log's last lines, as for a load (P6a)."""
+    async with serving(autojump_clock) as house:
+        house.world.engine.plan_faults("sim-chat-2b", Faults(crash_in_load=True))
+        failed = await house.ask("POST", "/api/models/sim-chat-2b/benchmark?wait=60", {}, ADMIN)
+        assert (failed.status, failed.error["code"]) == (503, "model_failed")
+        detail: Any = failed.error["gridsched"]
+        assert detail["cause"] == "crashed"
+        assert detail["log_tail"]
+        assert house.runtime.snapshot().devices[0].lease is None
+
+
+async def test_a_result_of_something_else_is_stale(autojump_clock: MockClock) -> None:
+    """Another engine, other files, devices that are not here; and a true one goes before a newer stale one."""
+    async with serving(autojump_clock) as house:
+        services = Services(house.runtime, house.authority)
+        model = next(each for each in house.world.catalog.models() if each.name == "sim-chat-2b")
+        facts = facts_of(services, model)
+        assert facts is not None
+        same = msgspec.structs.replace(
+            RESULT,
+            model=str(model.name),
+            path=facts.path,
+            fingerprint=facts.fingerprint,
+            engine_build=facts.engine_build,
+            identities=tuple(info.identity for info in house.world.monitor.devices()),
+            recommended_slots=4,
+        )
+        for change in ({}, {"engine_build": "old"}, {"fingerprint": "x"}, {"identities": ("simulated:SIM-9",)}):
+            await services.benchmarks.keep(msgspec.structs.replace(same, **{"recommended_slots": 8, **change}))
+        await services.benchmarks.keep(same)
+        await services.benchmarks.keep(msgspec.structs.replace(same, engine_build="older", recommended_slots=8))
+        words = [each.stale_why for each in Results(services).of(model)]
+        assert [word is None for word in words] == [False, False, False, True, False]
+        assert ["engine" in str(words[0]), "files" in str(words[1]), "devices" in str(words[2])] == [True] * 3
+        assert slots_worth(services, model) == (4, "benchmark")
