@@ -4,7 +4,7 @@ Owns no behaviour. Every Protocol has two implementations that are product code:
 simulated one (`sim`). Framework objects (httpx, quart, pynvml) never pass here.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -388,6 +388,10 @@ class Engine(Protocol):
 
     def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
         """The last lines a process printed, also after its end."""
+
+    def last_log_lines(self, model: ModelName, count: int) -> Sequence[str]:
+        """The last lines that processes of a model have printed, oldest first, also long after their end. Blocks for as
+        long as the disk does. Raises OSError."""
 
     def lost_log_lines(self) -> Mapping[ModelName, int]:
         """How many lines of a model's processes are in no log file, because they came too fast or the disk refused."""

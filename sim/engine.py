@@ -7,7 +7,7 @@ clock works. More steps than slots are a fault of ours: counted in `overfilled`,
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -128,6 +128,7 @@ class SimulatedEngine:
         self._cards = cards
         self._living: dict[InstanceId, _Process] = {}
         self._logs: dict[InstanceId, deque[str]] = {}
+        self._printed: dict[ModelName, list[deque[str]]] = {}
         self._planned: dict[ModelName, Faults] = {}
         self._stopped_ahead: set[InstanceId] = set()
         self._spawned = 0
@@ -166,6 +167,7 @@ class SimulatedEngine:
         process = _Process(instance_id, FIRST_PID + self._spawned, launch, faults, vet)
         self._living[instance_id] = process
         self._logs[instance_id] = process.log
+        self._printed.setdefault(launch.model, []).append(process.log)
         failure: Failure | None = None
         try:
             failure = await self._life(process, post)
@@ -203,6 +205,10 @@ class SimulatedEngine:
     def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
         """The last lines a process printed."""
         return tuple(self._logs.get(instance_id, ()))
+
+    def last_log_lines(self, model: ModelName, count: int) -> Sequence[str]:
+        """The last lines of its processes, the living and the gone."""
+        return [line for log in self._printed.get(model, ()) for line in log][-count:]
 
     def lost_log_lines(self) -> Mapping[ModelName, int]:
         """There are no files to lose any from."""

@@ -3,11 +3,8 @@
 Owns these routes and the shape of their errors. Must never be on the path of an inference request.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
 from typing import Any, cast
 
-import msgspec
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, HTTPScope
 from quart import Quart, Response, request
@@ -18,21 +15,18 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
 from gridsched.api.elsewhere import method_not_allowed, not_found
+from gridsched.api.events import events
 from gridsched.api.exchange import joined
 from gridsched.api.gate import caller_of
 from gridsched.api.health import deep, health
 from gridsched.api.management import add_verbs, as_json, as_segments
 from gridsched.api.seat import House
-from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
 from gridsched.control.authority import Scope
 from gridsched.control.problems import (
     Problem,
     RequestError,
-    invalid,
-    plain,
 )
 from gridsched.control.services import Services
-from gridsched.runtime.decisions import DecisionLog, Line
 
 LONGEST_BODY_BYTES = 1024 * 1024
 """A configuration is the longest body here; whoever calls this application refuses a longer one."""
@@ -102,14 +96,7 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/api/events")
     async def get_events() -> Response:
-        decisions = house.runtime.log
-        since = _since(request.headers.get("Last-Event-ID") or request.args.get("since", "0"), decisions.last_seq)
-        ends = request.args.get("follow") == "0" or request.method == "HEAD"
-        lines = _kept(decisions, since) if ends else _followed(decisions, since)
-        headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
-        response = Response(lines, content_type=EVENT_STREAM.decode(), headers=headers)
-        response.timeout = None
-        return response
+        return events(house.runtime)
 
 
 def _add_errors(app: QuartTrio, house: House) -> None:
@@ -141,33 +128,6 @@ def _refusal(house: House, *needed: Scope) -> Problem | None:
     """Why whoever asks may not, where it has none of these scopes."""
     headers = joined(cast("HTTPScope", request.scope)["headers"])
     return house.authority.refuse(caller_of(request.scope), needed, headers)
-
-
-# --- the decision log as events ---------------------------------------------------------------------------------------
-
-
-def _since(text: str, last_seq: int) -> int:
-    """The number after which lines are wanted; one from an earlier run of the server means all. Raises RequestError."""
-    if not text.isascii() or not text.isdigit():
-        raise invalid(f"{text!r} is not the number of a line", "since")
-    seq = int(text[:20])
-    return seq if seq <= last_seq else 0
-
-
-async def _kept(decisions: DecisionLog, since: int) -> AsyncIterator[bytes]:
-    for seq, line in decisions.since(since):
-        yield _event(seq, line)
-
-
-async def _followed(decisions: DecisionLog, since: int) -> AsyncIterator[bytes]:
-    following = cast("AsyncGenerator[tuple[int, Line]]", decisions.follow(since))  # closed here, not by the collector
-    async with aclosing(following) as lines:
-        async for seq, line in lines:
-            yield _event(seq, line)
-
-
-def _event(seq: int, line: object) -> bytes:
-    return b"id: %d\ndata: %s\n\n" % (seq, msgspec.json.encode(line, enc_hook=plain))
 
 
 def _problem(problem: Problem) -> Response:

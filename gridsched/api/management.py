@@ -23,6 +23,7 @@ from gridsched.api.gate import address_of, caller_of
 from gridsched.api.members import BadBody, members
 from gridsched.control.consent import DRY_RUN, asks_first, consequences
 from gridsched.control.jobs import operation
+from gridsched.control.openapi import LONGEST_WAIT_SECONDS, WAIT
 from gridsched.control.operations import Operation, State
 from gridsched.control.problems import RequestError, invalid, plain
 from gridsched.control.services import Services
@@ -31,8 +32,6 @@ from gridsched.control.verb import Asker, Call, Rest, Verb
 from gridsched.control.verbs import VERBS
 
 ACCEPTED: Final = 202
-WAIT: Final = "wait"
-LONGEST_WAIT_SECONDS: Final = 600.0
 _TRUE_FALSE: Final = {"1": True, "true": True, "0": False, "false": False}
 _HAVE_A_BODY: Final = frozenset({"POST", "PATCH"})
 

@@ -3,6 +3,7 @@
 Owns what settings become of the parts' own figures, the signals, and who may use the server.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from gridsched.control.asker import by_hand
 from gridsched.control.audit import Audit
 from gridsched.control.authority import Authority
 from gridsched.control.downloads import Downloads
+from gridsched.control.own_log import OwnLog
 from gridsched.control.problems import RequestError
 from gridsched.control.reloading import Reloader
 from gridsched.control.services import Place, Services
@@ -165,7 +167,9 @@ def serve(
 def services_of(
     authority: Authority, reloader: Reloader | None, beside: Beside, place: Place, hub: Downloads | None
 ) -> Callable[[Runtime], Services]:
-    """What the verbs work on."""
+    """What the verbs work on. What the program says from now on is kept for whoever asks."""
+    own_log = OwnLog()
+    logging.getLogger().addHandler(own_log)
     return partial(
         Services,
         authority=authority,
@@ -175,6 +179,7 @@ def services_of(
         audit=beside.audit,
         configuration=beside.configuration,
         keyring=beside.keyring,
+        own_log=own_log,
         benchmarks=beside.benchmarks or BenchmarkStore(),
     )
 

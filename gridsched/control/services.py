@@ -14,6 +14,7 @@ from gridsched.control.downloads import Downloads
 from gridsched.control.keyring import Keyring
 from gridsched.control.ladders import Ladders
 from gridsched.control.operations import Operations
+from gridsched.control.own_log import OwnLog
 from gridsched.control.reloading import Reloader
 from gridsched.runtime.bench import Benches
 from gridsched.runtime.runtime import Runtime
@@ -56,3 +57,4 @@ class Services:
     audit: Audit | None = None
     configuration: "Configuration | None" = None
     keyring: Keyring | None = None
+    own_log: OwnLog | None = None

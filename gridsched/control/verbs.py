@@ -18,7 +18,9 @@ from gridsched.control import (
     estimates,
     hub,
     keys,
+    logs,
     looking,
+    openapi,
     options,
     reload,
     residency,
@@ -29,6 +31,7 @@ VERBS: Final[tuple[Verb, ...]] = (
     *looking.VERBS,
     *connection.VERBS,
     *cancelling.VERBS,
+    *logs.VERBS,
     *residency.VERBS,
     *options.VERBS,
     *estimates.VERBS,
@@ -40,6 +43,7 @@ VERBS: Final[tuple[Verb, ...]] = (
     *keys.VERBS,
     *auditing.VERBS,
     *ending.VERBS,
+    openapi.describing(lambda: VERBS),
 )
 
 BY_NAME: Final[Mapping[str, Verb]] = {verb.name: verb for verb in VERBS}

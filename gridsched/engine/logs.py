@@ -30,6 +30,9 @@ TAIL_LINES = 100
 TAIL_LINE_CHARS = 2_000
 READ_BYTES = 64 * 1024
 LONGEST_NAME = 180  # of a file, in characters; what is added to it has to go into 255 bytes too
+MOST_TOLD_BYTES = 1024 * 1024
+LONGEST_ROW = 10
+"""Files that a log is kept in, at most."""
 REFILL_BYTES_A_SECOND = 1024 * 1024
 """What a log may grow by for good; a whole set of files may come at once. More only writes over what is new."""
 
@@ -152,6 +155,34 @@ class RotatedLog:
 
     def _older(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log and of the files that it was before, oldest first; none where there is no log. Bounded in
+    bytes as well. Blocks for as long as the disk does. Raises OSError."""
+    found: list[str] = []
+    left = MOST_TOLD_BYTES
+    older = (path.with_name(f"{path.name}.{number}") for number in range(1, LONGEST_ROW))
+    for file in (path, *older):
+        if len(found) >= count or left <= 0:
+            break
+        if not file.exists():
+            continue  # the newest has just become the one before
+        text, whole = _end_of(file, left)
+        lines = text.split("\n")
+        if not whole:
+            lines = lines[1:]  # it was cut
+        found = [*lines[-(count - len(found)) :], *found]
+        left -= len(text)
+    return [redacted(line) for line in found]
+
+
+def _end_of(file: Path, most_bytes: int) -> tuple[str, bool]:
+    """The end of a file, without its last line's, and whether that is all of it."""
+    with file.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - most_bytes))
+        return opened.read(most_bytes).decode("utf-8", "replace").removesuffix("\n"), size <= most_bytes
 
 
 class OutputReader:

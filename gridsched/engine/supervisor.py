@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,7 @@ from gridsched.engine.causes import meaningful, not_started
 from gridsched.engine.child import Child
 from gridsched.engine.life import Answers, Life, Patience
 from gridsched.engine.locate import FoundEngine
-from gridsched.engine.logs import RotatedLog, file_name
+from gridsched.engine.logs import RotatedLog, file_name, last_lines
 from gridsched.engine.oomkills import OomKills
 from gridsched.engine.phases import Phase
 from gridsched.engine.ready import Expected, NotReady, wait_ready
@@ -145,6 +145,10 @@ class LlamaEngine:
     def lost_log_lines(self) -> Mapping[ModelName, int]:
         """Of every model that has been started."""
         return {model: log.lost_lines for model, log in self._logs.items()}
+
+    def last_log_lines(self, model: ModelName, count: int) -> Sequence[str]:
+        """The last lines in its log files, of processes that are long gone, too."""
+        return last_lines(self._log_dir / file_name(model), count)
 
     def log_path(self, model: ModelName) -> Path:
         """The file that a model's processes print to."""

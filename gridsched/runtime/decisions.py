@@ -7,6 +7,7 @@ the actor: a follower that is slow misses nothing that is still kept, and nobody
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 
 import trio
 
@@ -68,23 +69,26 @@ class DecisionLog:
         self._closed = True
         self._wake()
 
-    def since(self, seq: int) -> list[tuple[int, Line]]:
-        """The kept lines after number `seq` with their numbers, oldest first."""
-        missing = self.last_seq - seq
-        return list(self._lines)[-missing:] if missing > 0 else []
+    def since(self, seq: int, most: int = KEPT_LINES) -> list[tuple[int, Line]]:
+        """The kept lines after number `seq` with their numbers, oldest first, and no more than `most`."""
+        newest = list(islice(reversed(self._lines), max(0, self.last_seq - seq)))
+        newest.reverse()
+        return newest[:most]
+
+    async def news(self, seq: int) -> bool:
+        """Wait for a line after number `seq`. False: the log is closed, and there is none."""
+        while self.last_seq <= seq:
+            if self._closed:
+                return False
+            await self._changed.wait()
+        return True
 
     async def follow(self, seq: int) -> AsyncIterator[tuple[int, Line]]:
         """Every line after number `seq` with its number, for ever, or until the log is closed."""
-        while True:
-            changed = self._changed
+        while await self.news(seq):
             for number, line in self.since(seq):
                 seq = number
                 yield number, line
-            if changed.is_set():
-                continue
-            if self._closed:
-                return
-            await changed.wait()
 
     def _wake(self) -> None:
         self._changed.set()

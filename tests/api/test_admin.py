@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from gridsched import __version__
 from gridsched.api.settings import FrontSettings
+from gridsched.runtime import decisions
 from sim.engine import Faults
 from tests.support.fakes import Script
 from tests.support.front import Answer, serving
@@ -126,8 +127,56 @@ async def test_a_follower_sees_each_line_as_it_is_made(autojump_clock: MockClock
         assert (await client.head()).status == 200
         await trio.sleep(100.0)
         await house.ask("POST", CHAT, HELLO)
-        event = await client.event()
-        assert b'"event":"enqueue"' in bytes(event.data)  # type: ignore[attr-defined]  # an h11.Data
+        said = [bytes((await client.event()).data) for _ in range(8)]  # type: ignore[attr-defined]  # h11.Data
+        assert said[0] == b"retry: 2000\n\n"
+        assert said[1:7] == [b": nothing new\n\n"] * 6
+        assert b'"event":"enqueue"' in said[7]
+
+
+async def test_a_follower_asks_for_some_events_alone(autojump_clock: MockClock) -> None:
+    """By word, model (any name of it) and job; the numbers are the log's own."""
+    async with serving(autojump_clock) as house:
+        for model in ("sim-chat-4b", "sim-chat-12b"):
+            await house.ask("POST", CHAT, HELLO | {"model": model})
+
+        async def told(query: str) -> list[dict[str, object]]:
+            return [line for _, line in lines(await house.ask("GET", f"/api/events?follow=0&{query}"))]
+
+        assert {line["event"] for line in await told("event=load&event=ready")} == {"load", "ready"}
+        assert await told("model=gpt-4o") == [line for line in house.lines if line.get("model") == "sim-chat-12b"]
+        assert await told("job=2&event=complete") == [line for line in house.logged("complete") if line.get("job") == 2]
+        assert await told("job=77") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("event=loads", "event"), ("job=x", "job"), ("sinse=3", "sinse"), ("follow=no", "follow"), ("job=1&job=2", "job")],
+)
+async def test_H1_what_no_follower_can_ask_is_a_400(autojump_clock: MockClock, query: str, param: str) -> None:
+    """By name."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("GET", f"/api/events?{query}")
+        assert (answer.status, answer.error["param"]) == (400, param)
+
+
+async def test_who_comes_back_too_late_is_told_which_lines_are_lost(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an event of its own, shaped like a line; whoever asks for all that is kept has lost nothing."""
+    monkeypatch.setattr(decisions, "KEPT_LINES", 5)
+    async with serving(autojump_clock) as house:
+        for _ in range(3):
+            await house.ask("POST", CHAT, HELLO)
+        last = house.runtime.log.last_seq
+        late = (await house.ask("GET", "/api/events?follow=0", None, {"Last-Event-ID": "2"})).body.decode()
+        gap, first = late.split("\n\n")[:2]
+        assert gap.startswith(f"event: gap\nid: {last - 5}\n")
+        told = json.loads(gap.partition("data: ")[2])
+        assert (told["event"], told["first"], told["lost"], told["seq"]) == ("gap", 3, last - 7, last - 5)
+        assert first.startswith(f"id: {last - 4}\n")
+        assert "event: gap" not in (await house.ask("GET", "/api/events?follow=0")).body.decode()
+        in_time = await house.ask("GET", f"/api/events?follow=0&since={last - 5}")
+        assert [number for number, _ in lines(in_time)] == list(range(last - 4, last + 1))
 
 
 async def test_a_follower_that_leaves_is_let_go(autojump_clock: MockClock) -> None:

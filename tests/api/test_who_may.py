@@ -60,6 +60,8 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     "GET /api/jobs": {READ},
     "GET /api/jobs/{job}": {READ},
     "DELETE /api/jobs/{job}": {INFERENCE, RESIDENCY},
+    "GET /api/logs/{model}": {READ},
+    "GET /api/openapi.json": {READ},
     "GET /api/connection": {READ},
     "POST /api/models/{model}/load": {RESIDENCY},
     "POST /api/models/{model}/unload": {RESIDENCY},

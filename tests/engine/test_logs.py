@@ -9,6 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridsched.engine import logs
 from gridsched.engine.child import Child
 from gridsched.engine.logs import (
     MAX_LINE_BYTES,
@@ -18,6 +19,7 @@ from gridsched.engine.logs import (
     OutputReader,
     RotatedLog,
     file_name,
+    last_lines,
 )
 from tests.engine.conftest import PATIENCE_SECONDS
 
@@ -126,6 +128,24 @@ def test_lines_that_are_missing_at_the_end_are_said_there(tmp_path: Path) -> Non
     log.append("x" * 50 + "\n")
     log.end()
     assert (tmp_path / "m.log.1").read_text(encoding="utf-8").startswith("[gridsched: lines are missing here: 1]")
+
+
+def test_the_last_lines_are_told_across_the_files_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oldest first, never more than asked for nor than so many bytes; a first line that was cut is left out."""
+    path = tmp_path / "model.log"
+    assert last_lines(path, 5) == []
+    log = RotatedLog(path, max_bytes=20, keep=3)
+    for number in range(12):
+        log.append(f"line {number:02}\n")
+    assert last_lines(path, 1) == ["line 11"]
+    assert last_lines(path, 4) == [f"line {number:02}" for number in range(8, 12)]
+    whole = last_lines(path, 100)
+    assert whole == [f"line {number:02}" for number in range(12 - len(whole), 12)]
+    path.write_text("a key: sk-abcdefghijklmnopqrstuvwxyz0123456789")
+    assert "sk-abc" not in last_lines(path, 1)[0]
+    path.write_text("one\ntwo\nthree\n")
+    monkeypatch.setattr(logs, "MOST_TOLD_BYTES", 8)
+    assert last_lines(path, 100) == ["three"]
 
 
 def test_two_names_never_share_a_log() -> None:
