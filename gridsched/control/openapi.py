@@ -28,8 +28,9 @@ LONGEST_WAIT_SECONDS: Final = 600.0
 _REFS: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 _ACCEPTED: Final = 202
-_ALWAYS: Final = frozenset({400, 401, 403, 404, 408, 413, 429, 500, 503})
-_OF_A_CHANGE: Final = frozenset(STATUS.values()) - {405}
+_HAVE_A_BODY: Final = frozenset({"POST", "PATCH"})
+_OF_A_BODY: Final = frozenset({411, 415})
+_ANYWHERE: Final = frozenset(STATUS.values()) - _OF_A_BODY - {405}
 
 
 class Fault(Answer, frozen=True, kw_only=True):
@@ -144,7 +145,7 @@ def _operation(verb: Verb, rest: Rest, takes: Schema, gives: Schema) -> Schema:
     required = set(takes.get("required", ()))
     in_path = [name for name in properties if f"{{{name}}}" in rest.path]
     others = {name: each for name, each in properties.items() if name not in in_path}
-    has_body = rest.method in {"POST", "PATCH"}
+    has_body = rest.method in _HAVE_A_BODY
     parameters = [_parameter(name, properties[name], "path", required=True) for name in in_path]
     if not has_body:
         parameters += [_parameter(name, each, "query", required=name in required) for name, each in others.items()]
@@ -209,7 +210,7 @@ def _answers(verb: Verb, rest: Rest, gives: Schema) -> Schema:
         running = _content("It runs; follow it there.", {"$ref": _REFS.format(name=OperationAnswer.__name__)})
         running["headers"] = {"Location": {"description": "Where it is followed.", "schema": _TEXT}}
         answers[str(_ACCEPTED)] = running
-    for status in sorted(_ALWAYS if verb.reads else _OF_A_CHANGE):
+    for status in sorted(_ANYWHERE | (_OF_A_BODY if rest.method in _HAVE_A_BODY else set())):
         answers[str(status)] = {"$ref": f"#/components/responses/{_name_of(status)}"}
     return answers
 
@@ -247,7 +248,7 @@ def _tag(path: str) -> str:
 
 def _by_hand() -> dict[str, Schema]:
     """Routes that speak another language than a verb's."""
-    errors = {str(status): {"$ref": f"#/components/responses/{_name_of(status)}"} for status in sorted(_ALWAYS)}
+    errors = {str(status): {"$ref": f"#/components/responses/{_name_of(status)}"} for status in sorted(_ANYWHERE)}
     health = _content("Alive; whether it can serve is said inside.", _HEALTH)
     ill = _content("Asked deep: a loaded model does not answer. Or a refusal.", {"type": "object"})
     stream = _content("Events: `id` is a line's number, `data` the line as JSON.", _TEXT, "text/event-stream")
