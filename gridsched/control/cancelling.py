@@ -52,21 +52,21 @@ def _operation(services: Services, name: str, call: Call) -> Operation:
 
 
 async def _cancel(services: Services, asked: OneJob, call: Call) -> Cancelled:
-    if asked.job.startswith(OPERATION):
-        operation = _operation(services, asked.job, call)
+    if asked.name.startswith(OPERATION):
+        operation = _operation(services, asked.name, call)
         services.operations.cancel(operation)
         return Cancelled(id=operation.id, state="cancelled", text=f"{operation.verb} ends")
-    job = _job(services, asked.job, call)
+    job = _job(services, asked.name, call)
     services.runtime.desk.cancel(job.id)
     return Cancelled(id=str(job.id), state="cancelled", text=f"job {job.id} ends, and its client is told so")
 
 
 async def _plan(services: Services, asked: OneJob, call: Call) -> Consequences:
-    if asked.job.startswith(OPERATION):
-        operation = _operation(services, asked.job, call)
+    if asked.name.startswith(OPERATION):
+        operation = _operation(services, asked.name, call)
         text = f"{operation.verb} ({operation.id}) would end before it is done: {operation.text or 'it has just begun'}"
         return Consequences(text=text, harms=True, essence=operation.id)
-    job = _job(services, asked.job, call)
+    job = _job(services, asked.name, call)
     text = f"job {job.id} ({job.kind.value} for {job.model}) would end, and its client would get an error"
     return Consequences(text=text, harms=True, essence=str(job.id))
 

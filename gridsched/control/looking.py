@@ -37,7 +37,14 @@ class OneModelAnswer(ModelAnswer, frozen=True, kw_only=True):
 class OneJob(Arguments, frozen=True, kw_only=True):
     """One job."""
 
-    job: Annotated[str, Meta(description="The job's number, or the operation's id.", min_length=1)]
+    job: Annotated[
+        Annotated[str, Meta(min_length=1)] | int, Meta(description="The job's number, or the operation's id.")
+    ]
+
+    @property
+    def name(self) -> str:
+        """As a text, however it was given."""
+        return str(self.job)
 
 
 class PlanArguments(OneModel, frozen=True, kw_only=True):
@@ -76,11 +83,11 @@ async def _jobs(services: Services, page: Page, _: Call) -> JobList:
 
 
 async def _job(services: Services, asked: OneJob, _: Call) -> JobAnswer:
-    if asked.job.startswith(OPERATION):
-        return one_operation(services, asked.job)
-    told = one_job(services.runtime, job_id(asked.job))
+    if asked.name.startswith(OPERATION):
+        return one_operation(services, asked.name)
+    told = one_job(services.runtime, job_id(asked.name))
     if told is None:
-        raise RequestError(Problem("not_found", f"there is no job {asked.job}, or it is over and forgotten"))
+        raise RequestError(Problem("not_found", f"there is no job {asked.name}, or it is over and forgotten"))
     return told
 
 
