@@ -192,12 +192,13 @@ class Dispatch:
         elif in_data_plane(scope["path"]):
             await self._data_plane(scope, receive, answer, admitted)
         elif (body := await self._whole_body(scope, receive, answer)) is not None:
-            named = _adding(((b"x-request-id", request_id_of(headers).encode()),), answer)
+            request_id = request_id_of(headers)
+            named = _adding(((b"x-request-id", request_id.encode()),), answer)
             if self._agents is not None and scope["path"] in AGENTS:
-                asker = Asker(admitted, str(address or ""), "mcp", request_id_of(headers), headers)
+                asker = Asker(admitted, str(address or ""), "mcp", request_id, headers)
                 await self._agents(scope, receive, named, body, asker)
             else:
-                await self._rest(stamped(scope, admitted, address), _replay(body, receive), named)
+                await self._rest(stamped(scope, admitted, address, request_id), _replay(body, receive), named)
 
     def _by_any_name(self, *, here: bool) -> bool:
         """Whether the server may be known by any name: to those who must show a key, which no page has. On loopback it

@@ -23,7 +23,7 @@ Network = IPv4Network | IPv6Network
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
-_CALLER, _ADDRESS = "gridsched.caller", "gridsched.address"
+_CALLER, _ADDRESS, _REQUEST_ID = "gridsched.caller", "gridsched.address", "gridsched.request_id"
 
 
 class Gate:
@@ -93,9 +93,14 @@ def is_here(address: Address | None) -> bool:
     return address is not None and address.is_loopback
 
 
-def stamped(scope: HTTPScope, caller: Caller, address: Address | None) -> HTTPScope:
-    """The scope with who asks and from where, for an application behind the gate."""
-    return cast("HTTPScope", {**scope, _CALLER: caller, _ADDRESS: str(address or "")})
+def stamped(scope: HTTPScope, caller: Caller, address: Address | None, request_id: str) -> HTTPScope:
+    """The scope with who asks, from where, and the id that the answer will have, for an application behind the gate."""
+    return cast("HTTPScope", {**scope, _CALLER: caller, _ADDRESS: str(address or ""), _REQUEST_ID: request_id})
+
+
+def request_id_in(scope: Mapping[str, Any]) -> str:
+    """The id of a request, of a scope that has come through the gate."""
+    return str(scope[_REQUEST_ID])
 
 
 def address_of(scope: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from werkzeug.routing import BaseConverter, Map
 
 from gridsched.api.content import check_said
 from gridsched.api.exchange import joined
-from gridsched.api.gate import address_of, caller_of
+from gridsched.api.gate import address_of, caller_of, request_id_in
 from gridsched.api.members import BadBody, members
 from gridsched.control.consent import DRY_RUN, asks_first, consequences
 from gridsched.control.jobs import operation
@@ -183,7 +183,7 @@ def asker() -> Asker:
         caller_of(request.scope),
         address=address_of(request.scope),
         via="rest",
-        request_id=request.headers.get("X-Request-Id", ""),
+        request_id=request_id_in(request.scope),
         headers=joined(scope["headers"]),
     )
 
