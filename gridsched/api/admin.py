@@ -81,7 +81,8 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/health")
     async def get_health() -> Response:
-        told = health(house, began, services.reloader)
+        may_read = Scope.READ in caller_of(request.scope).scopes
+        told = health(house, began, services.reloader, may_read=may_read)
         if request.args.get("deep") not in {"1", "true"}:
             return as_json(told)
         if (problem := _refusal(house, Scope.INFERENCE, Scope.READ)) is not None:  # it makes models work

@@ -37,9 +37,14 @@ _PROBES: Mapping[Capability, tuple[JobKind, str, bytes]] = {
 """The smallest real request for what a model can do, the cheapest first."""
 
 
-def health(house: House, began: float, reloader: Reloader | None = None) -> dict[str, object]:
+REFUSED = "the configuration on disk is refused; GET /api/status says why"
+"""What those hear who may not read more: a fault quotes the file."""
+
+
+def health(house: House, began: float, reloader: Reloader | None = None, *, may_read: bool = True) -> dict[str, object]:
     """What the contract says of /health. `began` is the clock when the front began to serve. Who looks after the server
-    believes in a configuration only where nothing of it is refused, or waits for a restart."""
+    believes in a configuration only where nothing of it is refused, or waits for a restart. `may_read`: the asker may
+    know more than how it is."""
     runtime = house.runtime
     snapshot = runtime.snapshot()
     engine = runtime.parts.engine.info()
@@ -60,9 +65,14 @@ def health(house: House, began: float, reloader: Reloader | None = None) -> dict
         "engine": {"ok": engine.ok, "version": engine.version, "backend": engine.backend, "problem": engine.problem},
         "devices": _devices(house, snapshot),
         "models_indexed": len(runtime.parts.catalog.models()),
-        "config_error": reloader.error if reloader is not None else None,
+        "config_error": _config_error(reloader, may_read=may_read),
         "config_needs_restart": reloader.needs_restart if reloader is not None else (),
     }
+
+
+def _config_error(reloader: Reloader | None, *, may_read: bool) -> str | None:
+    error = reloader.error if reloader is not None else None
+    return error if error is None or may_read else REFUSED
 
 
 def _boot_error(silent: Sequence[str]) -> str | None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridsched.app.cataloguing import Cataloguer, headroom_of
+from gridsched.app.cataloguing import Catalogued, Cataloguer, headroom_of
 from gridsched.app.start import StartError
 from gridsched.control.reloading import ConfigRefused, Prepared
 from gridsched.core.events import PolicyChanged
+from gridsched.core.policy import Policy
 from gridsched.devices.margin import Margin
 from gridsched.library.catalog import ModelCatalog
 from gridsched.library.live import LiveCatalog
@@ -68,13 +69,16 @@ class ServerWorld:
         runtime: Runtime,
         source: Source,
         machinery: Machinery | None,
+        policy: Policy,
         take_figures: Callable[[Settings], Callable[[], None]],
     ) -> None:
-        """`take_figures` makes of settings what has the front and the runtime go by them; it may raise StartError."""
+        """`policy` is what the scheduler goes by now; `take_figures` makes of settings what has front and runtime
+        go by them; it may raise StartError."""
         self._runtime = runtime
         self._source = source
         self._machinery = machinery
         self._take_figures = take_figures
+        self._policy = policy
 
     def look(self) -> object:
         """The file's content, in short."""
@@ -102,36 +106,48 @@ class ServerWorld:
             take_figures = self._take_figures(settings)
         except StartError as error:
             raise ConfigRefused(str(error).splitlines()) from None
-        runtime, machinery = self._runtime, self._machinery
+        machinery = self._machinery
         if machinery is None:
 
-            def take_policy() -> None:
+            def take_over() -> None:
                 take_figures()
-                runtime.post(PolicyChanged(settings.policy()))
+                self._take_policy(settings)
 
-            return Prepared(take_policy, runtime.served())
+            return Prepared(take_over, self._runtime.served())
         before = machinery.live.now
         made = machinery.cataloguer.make(settings, before if isinstance(before, ModelCatalog) else None)
         if made.in_the_way and not anew:
             raise ConfigRefused(made.in_the_way)
-        catalog = made.catalog
 
         def take() -> None:
-            had_families = bool(runtime.parts.catalog.families())
             if not anew:
                 take_figures()
-                engine = settings.engine
-                machinery.be_patient(engine.startup_timeout_seconds, engine.stop_grace_seconds)
-                machinery.margin.headroom = headroom_of(settings)
-                runtime.post(PolicyChanged(settings.policy()))
-                runtime.post(runtime.parts.devices_changed())
-            machinery.live.become(catalog)
-            machinery.cataloguer.watched.read(made.seen)
-            catalog.learn(runtime.parts.store.measurements())  # what was measured while it was made
-            tell_served(runtime.parts.catalog, runtime.post, had_families=had_families)
+                self._take_policy(settings)
+                self._take_machinery(settings, machinery)
+            self._take_catalog(made, machinery)
 
-        served = tuple(model.spec for model in catalog.models() if model.spec is not None)
+        served = tuple(model.spec for model in made.catalog.models() if model.spec is not None)
         return Prepared(take, served, made.problems)
+
+    def _take_policy(self, settings: Settings) -> None:
+        if (policy := settings.policy()) != self._policy:
+            self._policy = policy
+            self._runtime.post(PolicyChanged(policy))
+
+    def _take_machinery(self, settings: Settings, machinery: Machinery) -> None:
+        engine, headroom = settings.engine, headroom_of(settings)
+        machinery.be_patient(engine.startup_timeout_seconds, engine.stop_grace_seconds)
+        if headroom != machinery.margin.headroom:
+            machinery.margin.headroom = headroom
+            self._runtime.post(self._runtime.parts.devices_changed())
+
+    def _take_catalog(self, made: Catalogued, machinery: Machinery) -> None:
+        parts = self._runtime.parts
+        had_families = bool(parts.catalog.families())
+        machinery.live.become(made.catalog)
+        machinery.cataloguer.watched.read(made.seen)
+        made.catalog.learn(parts.store.measurements())  # what was measured while it was made
+        tell_served(parts.catalog, self._runtime.post, had_families=had_families)
 
     def folders_changed(self, settings: Settings) -> bool:
         """Whether the library's folders hold other files; those of a simulated machine never do."""

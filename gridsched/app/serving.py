@@ -147,7 +147,7 @@ def serve(
         return take
 
     if (again := beside.again) is not None:
-        world = ServerWorld(runtime, again.source, found.machinery, take_figures)
+        world = ServerWorld(runtime, again.source, found.machinery, settings.policy(), take_figures)
         reloader = Reloader(runtime, world, settings, again.tell)
     place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)

@@ -171,8 +171,9 @@ class Reloader:
         while True:
             await trio.sleep(FOLDERS_SECONDS)
             async with self._turn:
-                if await in_thread(lambda: self._world.folders_changed(self.settings)):
-                    await self._refresh()
+                with suppress(ConfigRefused):  # by a bug, which is in the log
+                    if await _beside(lambda: self._world.folders_changed(self.settings)):
+                        await self._refresh()
 
     # --- in turn ------------------------------------------------------------------------------------------------
 

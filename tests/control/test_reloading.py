@@ -15,6 +15,7 @@ from gridsched.app.reloading import ServerWorld, Source
 from gridsched.control import reloading
 from gridsched.control.problems import RequestError
 from gridsched.control.reloading import Prepared, Reloader
+from gridsched.core.policy import Policy
 from gridsched.library.live import LiveCatalog
 from gridsched.runtime.dispatch import tell_served
 from gridsched.settings.schema import Settings
@@ -30,7 +31,7 @@ class World(ServerWorld):
 
     def __init__(self, house: House, source: Source) -> None:
         self.figures: list[Settings] = []
-        super().__init__(house.runtime, source, None, lambda settings: lambda: self.figures.append(settings))
+        super().__init__(house.runtime, source, None, Policy(), lambda settings: lambda: self.figures.append(settings))
         self.house = house
         self.models: tuple[SimModel, ...] | None = None
         self.running_now = self.most_at_once = self.count = 0

@@ -286,6 +286,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     ),
     "J8": (
         f"{_CHANGES}::test_J8_twenty_replacements_in_a_second_during_a_load_and_a_stream",
+        f"{_CHANGES}::test_J8_figures_hold_from_the_next_request_on",
         f"{_RELOADS}::test_J8_who_asks_while_one_is_under_way_shares_the_next",
     ),
     "J10": (
