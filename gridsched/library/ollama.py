@@ -72,7 +72,7 @@ class _Manifest:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder is Ollama's: one with manifests and blobs, and no model of its own."""
+    """Whether a folder is Ollama's: one with manifests and blobs."""
     return all(os.access(folder / name, os.F_OK) for name in ("manifests", "blobs"))
 
 
