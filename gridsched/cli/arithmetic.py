@@ -16,10 +16,15 @@ LOG_LINES = 8
 def lines(detail: Mapping[str, Any]) -> list[str]:
     """All that is told under `error.gridsched`, or of a plan's refusal."""
     told: list[str] = []
-    for part in (_devices, _holders, _most, _advice):
+    for part in (_faults, _devices, _holders, _most, _advice):
         with suppress(KeyError, TypeError, ValueError, AttributeError):
             told += part(detail)
     return told
+
+
+def _faults(detail: Mapping[str, Any]) -> Iterator[str]:
+    faults = tuple(detail.get("faults") or ())
+    yield from (f"fault    {one}" for one in faults if len(faults) > 1)
 
 
 def _devices(detail: Mapping[str, Any]) -> Iterator[str]:

@@ -67,6 +67,13 @@ def ask(client: httpx.Client, verb: str, **given: object) -> Mapping[str, Any]:
     return fetch(client, path, method, json=told)
 
 
+def preview(client: httpx.Client, verb: str, **given: object) -> Mapping[str, Any]:
+    """What a verb would come to, without doing it. Raises httpx.HTTPError, Refused and NotOurs."""
+    method, path = paths.known()[verb]
+    told = {name: value for name, value in given.items() if value is not None}
+    return fetch(client, path, method, params={"dry_run": "true"}, json=told)
+
+
 def whole(client: httpx.Client, verb: str, *lists: str) -> Mapping[str, Any]:
     """What a verb answers, its lists with all of their pages. Raises httpx.HTTPError, Refused and NotOurs."""
     told = dict(ask(client, verb))

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from gridsched.cli.client import add_client_arguments, ask, run
+from gridsched.cli.client import add_client_arguments, ask, preview, run
 from gridsched.cli.failures import CONFIGURATION
 from gridsched.cli.show import say, table
 from gridsched.cli.streams import tell
@@ -96,7 +96,8 @@ def _set(args: argparse.Namespace) -> int:
         return CONFIGURATION
 
     def asked(client: httpx.Client) -> Mapping[str, Any]:
-        return ask(client, "set_config", set=put or None, unset=args.unset or None, dry_run=args.dry_run or None)
+        do = preview if args.dry_run else ask
+        return do(client, "set_config", set=put or None, unset=args.unset or None)
 
     return run(args, asked, _changed)
 
@@ -107,7 +108,8 @@ def _reload(args: argparse.Namespace) -> int:
 
 def _changed(told: Mapping[str, Any]) -> None:
     """Print what has changed, or would."""
-    rows = [(str(one["key"]), _short(one["before"]), _short(one["after"])) for one in told["changes"]]
+    changes = told["changes"] if "changes" in told else told["details"].get("changes", ())  # of a plan
+    rows = [(str(one["key"]), _short(one["before"]), _short(one["after"])) for one in changes]
     if rows:
         table(("key", "before", "after"), rows)
     tell(printable(str(told["text"])))

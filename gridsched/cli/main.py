@@ -35,6 +35,7 @@ COMMANDS = {
     "unpin": "let a model go like any other",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",
+    "cancel": "end a job, or an operation such as a load",
     "events": "the decision log of a running server",
     "config": "the configuration of a running server: get, set, reload",
     "drain": "have a running server take nobody new, and finish those it has",

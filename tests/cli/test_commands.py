@@ -24,6 +24,7 @@ WORDS: dict[str, list[str]] = {
     "plan": ["m"],
     "jobs": [],
     "explain": ["1"],
+    "cancel": ["1"],
     "config get": [],
     "config set": ["server.port=1"],
     "config reload": [],
@@ -173,7 +174,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(words: list[st
     assert caught.value.code == 2
 
 
-CALLERS = {"ask", "until_done", "whole", "_put_away"}
+CALLERS = {"ask", "do", "until_done", "whole", "_put_away"}
 
 
 def test_a_verb_is_asked_where_the_table_has_it() -> None:

@@ -43,16 +43,15 @@ def test_what_is_set_is_asked_for_at_once(capsys: pytest.CaptureFixture[str]) ->
     changes = [{"key": "models.a.ctx_size", "before": 4096, "after": 8192}]
     bodies: list[bytes] = []
     seen: list[tuple[str, str, str]] = []
+    words = ["models.a.ctx_size=8192", "models.a.class=batch", "--unset", "models.old"]
     with answering({"changes": changes, "text": "g.yaml is changed"}, seen=seen, bodies=bodies) as url:
-        words = ["models.a.ctx_size=8192", "models.a.class=batch", "--unset", "models.old", "--dry-run"]
         assert main(["config", "set", *words, "--server", url]) == 0
-    assert [each[:2] for each in seen] == [("PATCH", "/api/config")]
-    assert json.loads(bodies[0]) == {
-        "set": {"models": {"a": {"ctx_size": 8192, "class": "batch"}}},
-        "unset": [["models", "old"]],
-        "dry_run": True,
-    }
-    assert capsys.readouterr().out.splitlines() == [
+    with answering({"details": {"changes": changes}, "text": "g.yaml is changed"}, seen=seen, bodies=bodies) as url:
+        assert main(["config", "set", *words, "--dry-run", "--server", url]) == 0
+    assert [each[:2] for each in seen] == [("PATCH", "/api/config"), ("PATCH", "/api/config?dry_run=true")]
+    asked = {"set": {"models": {"a": {"ctx_size": 8192, "class": "batch"}}}, "unset": [["models", "old"]]}
+    assert [json.loads(body) for body in bodies] == [asked, asked]
+    assert capsys.readouterr().out.splitlines()[:3] == [
         "key                before  after",
         "models.a.ctx_size  4096    8192",
         "g.yaml is changed",

@@ -1,0 +1,93 @@
+"""Commands and a whole server: what a person sees of loads, leases and refusals."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gridsched.cli.main import main
+from tests.support.front import ADMIN_WORD, House, serving
+
+Run = Callable[..., Awaitable[int]]
+
+IDLE_SECONDS, LOOK_SECONDS = 0.005, 0.03
+"""The clock jumps when nobody has done anything for so long; a command leaves it time for that between two looks."""
+
+
+@asynccontextmanager
+async def commands(clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[House, Run]]:
+    """A server, and what runs a command against it; its exit code."""
+    monkeypatch.setattr("gridsched.cli.client.LOOK_SECONDS", LOOK_SECONDS)
+    clock.autojump_threshold = IDLE_SECONDS
+    async with serving(clock) as house:
+        url = f"http://127.0.0.1:{house.port}"
+
+        async def run(*words: str) -> int:
+            ours = list(words)
+            end = ours.index("--") if "--" in ours else len(ours)
+            given = [*ours[:end], "--server", url, "--api-key", ADMIN_WORD, *ours[end:]]
+            return await trio.to_thread.run_sync(main, given)
+
+        yield house, run
+
+
+async def test_R7_a_model_is_loaded_shown_pinned_and_unloaded(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By any of its names; each command says what came of it."""
+    async with commands(autojump_clock, monkeypatch) as (house, run):
+        assert await run("load", "SIM-CHAT-4B") == 0
+        assert capsys.readouterr().out == "sim-chat-4b is ready\n"
+        assert await run("ps") == 0
+        heads, row, queues = capsys.readouterr().out.splitlines()
+        assert heads.split()[:5] == ["model", "state", "tier", "slots", "devices"]
+        assert row.split()[:5] == ["sim-chat-4b", "ready", "cold", "0/4", "sim0"]
+        assert queues.startswith("interactive 0 running, 0 waiting; ")
+        assert await run("pin", "sim-chat-4b") == 0
+        assert await run("unpin", "sim-chat-4b") == 0
+        assert await run("unload", "sim-chat-4b") == 0
+        told = capsys.readouterr().out.splitlines()
+        assert told[:2] == ["sim-chat-4b is pinned", "sim-chat-4b is no longer pinned; it is ready"]
+        assert told[2].startswith("sim-chat-4b is unloaded")
+        assert await run("ps") == 0
+        assert capsys.readouterr().out.startswith("nothing is loaded\n")
+        assert not house.world.engine.processes()
+
+
+async def test_as_json_there_is_one_document(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server's own answer, of a load its end; a plan that is only shown loads nothing."""
+    async with commands(autojump_clock, monkeypatch) as (house, run):
+        assert await run("load", "sim-chat-4b", "--dry-run") == 0
+        assert capsys.readouterr().out.startswith("loads    sim-chat-4b would be loaded at once\n")
+        assert not house.logged("load")
+        assert await run("load", "sim-chat-4b", "--json") == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["state"], told["verb"], told["result"]["model"]) == ("done", "load_model", "sim-chat-4b")
+        for words in (["ps"], ["models"], ["jobs"], ["explain", told["id"]]):
+            assert await run(*words, "--json") == 0
+            assert json.loads(capsys.readouterr().out)
+        assert await run("load", "sim-chat-4", "--json") == 1
+        said = capsys.readouterr()
+        assert json.loads(said.out)["error"]["code"] == "model_not_found"
+        assert "Did you mean sim-chat-4b" in said.err
+
+
+async def test_an_operation_is_named_explained_and_cancelled(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without waiting for it; what is over cannot be cancelled, which is said."""
+    async with commands(autojump_clock, monkeypatch) as (_, run):
+        assert await run("load", "sim-chat-4b", "--no-wait") == 0
+        assert capsys.readouterr().out == "op-1 has begun; how it stands: gridsched explain op-1\n"
+        assert await run("load", "sim-chat-4b") == 0
+        assert await run("explain", "op-1") == 0
+        assert "op-1 load_model done" in capsys.readouterr().out
+        assert await run("cancel", "op-1") == 1
+        assert "load_model (op-1) is done" in capsys.readouterr().err
+        assert await run("jobs") == 0
+        assert capsys.readouterr().out == "no jobs\n"
