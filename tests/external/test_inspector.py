@@ -64,8 +64,8 @@ def test_it_calls_tools(server: Gateway, way: str) -> None:
     assert info["structuredContent"]["openai_base_url"] == f"{server.url}/v1"
     planned = asked(server, way, "tools/call", "--tool-name", "unload_model", "--tool-arg", f"model={MODEL}")
     assert planned["structuredContent"]["token"]
-    failed = asked(server, way, "tools/call", "--tool-name", "unload_model", "--tool-arg", "model=none-such")
-    assert (failed["isError"], failed["structuredContent"]["error"]["code"]) == (True, "model_not_found")
+    failed = asked(server, way, "tools/call", "--tool-name", "explain", "--tool-arg", "job=none")
+    assert (failed["isError"], failed["structuredContent"]["error"]["code"]) == (True, "not_found")
 
 
 @pytest.mark.parametrize("way", WAYS)
