@@ -14,7 +14,7 @@ from msgspec import Meta
 from gridsched.control.confirm import VALID_SECONDS, Asked
 from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.control.services import Services
-from gridsched.control.use import checked, use
+from gridsched.control.use import checked, shown, use
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Verb
 
 DRY_RUN: Final = "dry_run"
@@ -48,9 +48,7 @@ async def consequences(services: Services, verb: Verb, arguments: Arguments, cal
     """What a verb would do if it were carried out now. Raises RequestError."""
     if verb.plan is not None:
         return await verb.plan(services, arguments, call)
-    given = ", ".join(
-        f"{name}={value!r}" for name, value in msgspec.to_builtins(arguments).items() if value is not None
-    )
+    given = ", ".join(f"{name}={value!r}" for name, value in shown(arguments).items() if value is not None)
     text = f"{verb.name}{f' with {given}' if given else ''}: {verb.description}"
     return Consequences(text=text, harms=verb.destructive, essence=verb.name)
 
@@ -61,7 +59,7 @@ async def use_with_consent(services: Services, verb: Verb, given: Mapping[str, o
     if not asks_first(verb):
         return await use(services, verb, given, call)
     consent, own = _parted(verb, given)
-    if verb.scope not in call.asker.caller.scopes:
+    if call.asker.caller.scopes.isdisjoint(verb.scopes):
         return await use(services, verb, own, call)  # which refuses it, and has that noted
     arguments = checked(verb, own)
     plan = await consequences(services, verb, arguments, call)

@@ -44,4 +44,4 @@ def tool(name: str) -> Tool:
 
 def tools_for(caller: Caller) -> list[Tool]:
     """Those that a key may use. Who has none is told of all: a refusal says which credential is wanted."""
-    return [tool(name) for name, verb in TOOLS.items() if not caller.key or verb.scope in caller.scopes]
+    return [tool(name) for name, verb in TOOLS.items() if not caller.key or not caller.scopes.isdisjoint(verb.scopes)]

@@ -20,6 +20,7 @@ from gridsched.credentials import Scope
 from tests.support.front import serving
 
 UNKNOWN = "made-up"
+SECRET = "sk-0123456789abcdef0123456789abcdef"  # noqa: S105 - nobody's
 KEY = Caller(frozenset({Scope.RESIDENCY}), key="laptop")
 
 
@@ -28,6 +29,7 @@ class Thing(Arguments, frozen=True, kw_only=True):
 
     name: str
     hard: bool = False
+    api_key: str | None = None
 
 
 @dataclass
@@ -128,6 +130,8 @@ async def test_what_destroys_without_a_plan_of_its_own_asks_first_too(autojump_c
     async with services_of(autojump_clock) as services:
         told = await ask(services, world.verb(planned=False), name="vase")
         assert told.text == "Not done yet. break_it with name='vase', hard=False: Breaks."
+        secret = await ask(services, world.verb(planned=False), name="vase", api_key=SECRET)
+        assert SECRET not in str(secret)
         assert await ask(services, world.verb(planned=False), name="vase", token=told.token) == {"broken": "vase"}
 
 

@@ -160,7 +160,7 @@ async def test_H6_a_keys_scope_decides_what_it_sees_and_does(autojump_clock: Moc
         keep_keys(house, reader=Scope.READ, loader=Scope.RESIDENCY)
         async with connected(url_of(house), mode, "readerreader") as client:
             names = {each.name for each in (await client.list_tools()).tools}
-            assert names == {name for name, verb in TOOLS.items() if verb.scope is Scope.READ}
+            assert names == {name for name, verb in TOOLS.items() if Scope.READ in verb.scopes}
             told = await client.call_tool("load_model", {"model": MODEL})
             assert (told.is_error, told.structured_content["error"]["code"]) == (True, "insufficient_scope")
             assert not (await client.call_tool("list_models", {})).is_error
