@@ -15,6 +15,7 @@ from gridsched.core.events import DeviceRead, Event, Failure
 from gridsched.core.ids import DeviceName, InstanceId, ModelName
 from gridsched.core.job import JobClass, Medium, Quality
 from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec, Variant
+from gridsched.core.standing import Standing
 
 Post = Callable[[Event], None]
 """Puts an event into the actor's inbox: synchronous, never blocks, works inside a cancelled scope."""
@@ -462,6 +463,19 @@ class Measurement:
     measured_bytes: tuple[int, ...] = ()
     load_seconds: float | None = None
     account: Account | None = None
+
+
+class StandingStore(Protocol):
+    """What persons asked for that outlives the server (R7, R8); times are the wall clock's."""
+
+    def standing(self) -> Standing:
+        """As read at start."""
+
+    def take(self, standing: Standing) -> None:
+        """What there is now, to be written. Never waits."""
+
+    async def write(self) -> str:
+        """Write what was taken last, unless it has been: "" once the disk has it, else why it has not."""
 
 
 class Store(Protocol):

@@ -92,7 +92,7 @@ class Coverage:
             LoadAsked: lambda event: self._of_model(event.model),
             UnloadAsked: lambda event: self._of_model(event.model),
             PinAsked: lambda event: self._of_model(event.model),
-            LeaseAsked: lambda event: self._of_device(event.device),
+            LeaseAsked: lambda event: self._of_device(event.devices[0]),
             LeaseReleased: lambda event: self._of_device(event.device),
         }
 

@@ -53,8 +53,11 @@ PARTS: dict[type, Callable[..., object]] = {
     come.LoadAsked: attrgetter("request", "model"),
     come.UnloadAsked: attrgetter("request", "model", "force"),
     come.PinAsked: attrgetter("request", "model", "pinned"),
-    come.LeaseAsked: attrgetter("request", "device", "seconds"),
+    come.LeaseAsked: attrgetter("request", "devices", "seconds"),
     come.LeaseReleased: attrgetter("request", "device"),
+    come.WishWithdrawn: attrgetter("request"),
+    come.RebalanceAsked: attrgetter("request"),
+    come.StandingTold: _nothing,
     come.DeviceRead: attrgetter("device", "used_bytes", "held"),
     come.DeviceLost: attrgetter("device"),
     come.DeviceBack: attrgetter("device"),
@@ -76,6 +79,7 @@ PARTS: dict[type, Callable[..., object]] = {
     out.ArmTimer: attrgetter("at"),
     out.KeepMeasurement: attrgetter("option_key", "measured_bytes"),
     out.KeepLoadTime: attrgetter("option_key", "load_seconds"),
+    out.KeepStanding: _nothing,
     out.Log: attrgetter("event._value_", "rule", "job_id", "model", "device"),
 }
 TABLE: dict[type, tuple[str, Callable[..., object]]] = {kind: (kind.__name__, parts) for kind, parts in PARTS.items()}

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
-from gridsched.core.commands import ArmTimer, Command, KeepLoadTime, KeepMeasurement, Log
+from gridsched.core.commands import ArmTimer, Command, KeepLoadTime, KeepMeasurement, KeepStanding, Log
 from gridsched.core.events import DeviceRead, DevicesChanged, Event, ModelsChanged, PolicyChanged, TimerFired
 from gridsched.core.model import LaunchOption
 
 QUIET_EVENTS = (DeviceRead, TimerFired)
-QUIET_COMMANDS = (ArmTimer, KeepLoadTime, KeepMeasurement)
+QUIET_COMMANDS = (ArmTimer, KeepLoadTime, KeepMeasurement, KeepStanding)
 LONG_EVENTS = (DevicesChanged, ModelsChanged, PolicyChanged)
 
 

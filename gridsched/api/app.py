@@ -37,6 +37,7 @@ from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
 from gridsched.control.authority import NOBODY, Authority
+from gridsched.control.leases import watch_owners
 from gridsched.control.problems import Header, Problem, RequestError
 from gridsched.control.services import Services
 from gridsched.control.verb import Asker
@@ -132,6 +133,7 @@ class Front:
                 listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
                 accepting.start_soon(data_plane.batches.run)
                 await accepting.start(services.operations.run)
+                accepting.start_soon(watch_owners, services.runtime)
                 accepting.start_soon(partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections))
                 await stop.wait()
                 accepting.cancel_scope.cancel()

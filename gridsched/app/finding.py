@@ -31,6 +31,7 @@ from gridsched.engine.sweep import others, sweep
 from gridsched.engine.upstream import SocketUpstream
 from gridsched.library.live import LiveCatalog
 from gridsched.library.places import DOWNLOADS
+from gridsched.ports import DeviceInfo
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.dispatch import tell_served
 from gridsched.runtime.heartbeat import HeartbeatFile, Listener
@@ -39,6 +40,7 @@ from gridsched.settings.paths import DataDir
 from gridsched.settings.schema import Settings
 from gridsched.store.measurements import MeasurementStore
 from gridsched.store.pruning import Known
+from gridsched.store.standing import StandingFile
 
 ENGINES = "engines"
 """The folder of the data directory that holds engine builds."""
@@ -77,7 +79,20 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     notes += advice(listed, engine_found.card_trouble, (), compiler=False)
     notes += [*how_it_listens(engine_found), *crowded(room_for_connections())]
     notes += others(data_dir.path, found.holders)
-    engine = LlamaEngine(
+    engine = _engine(engine_found, infos, settings, data_dir)
+    upstream, clock = SocketUpstream(engine.endpoint), SystemClock()
+    live = LiveCatalog(catalog)
+    standing = StandingFile(data_dir.path / "standing.json", say, owned=data_dir.holder is None)
+    parts = Parts(live, engine, upstream, monitor, store, clock, host, HostHeld(), memory_pressure, silent, standing)
+    machinery = Machinery(live, cataloguer, margin, engine.be_patient)
+    told = told_in(data_dir)
+    return Machine(parts, tuple(notes), made.problems, data_dir.holder, *told, data_dir.path, machinery)
+
+
+def _engine(
+    engine_found: FoundEngine, infos: tuple[DeviceInfo, ...], settings: Settings, data_dir: DataDir
+) -> LlamaEngine:
+    return LlamaEngine(
         engine_found,
         infos,
         run_dir=data_dir.run,
@@ -85,12 +100,6 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
         startup_timeout_seconds=settings.engine.startup_timeout_seconds,
         stop_grace_seconds=settings.engine.stop_grace_seconds,
     )
-    upstream, clock = SocketUpstream(engine.endpoint), SystemClock()
-    live = LiveCatalog(catalog)
-    parts = Parts(live, engine, upstream, monitor, store, clock, host, HostHeld(), memory_pressure, silent)
-    machinery = Machinery(live, cataloguer, margin, engine.be_patient)
-    told = told_in(data_dir)
-    return Machine(parts, tuple(notes), made.problems, data_dir.holder, *told, data_dir.path, machinery)
 
 
 def told_in(data_dir: DataDir) -> tuple[Callable[[int, str], None], Listener]:

@@ -200,26 +200,16 @@ async def _chat_arrives(services: Services, devices: tuple[DeviceName, ...]) -> 
 @asynccontextmanager
 async def _leased(services: Services, model: CatalogModel, option: LaunchOption) -> AsyncIterator[None]:
     """The devices for us alone. Raises RequestError where somebody else has one."""
-    wishes = services.runtime.wishes
-    asked: list[DeviceName] = []
+    wishes, owner = services.runtime.wishes, f"a benchmark of {model.name}"
+    seconds = LONGEST_SECONDS + BACK_SECONDS
+    answer = await wishes.ask(lambda request: LeaseAsked(request, option.devices, owner, seconds), withdrawn=True)
+    if answer.rejection is not None:
+        raise RequestError(of_rejection(answer.rejection))
     try:
-        for device in option.devices:
-            asked.append(device)
-            answer = await wishes.ask(
-                partial(
-                    LeaseAsked,
-                    device=device,
-                    owner=f"a benchmark of {model.name}",
-                    seconds=LONGEST_SECONDS + BACK_SECONDS,
-                )
-            )
-            if answer.rejection is not None:
-                asked.remove(device)
-                raise RequestError(of_rejection(answer.rejection))
         yield
     finally:
         with trio.move_on_after(BACK_SECONDS, shield=True):
-            for device in asked:
+            for device in option.devices:
                 await wishes.ask(partial(LeaseReleased, device=device))
 
 

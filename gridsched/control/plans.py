@@ -5,6 +5,7 @@ launches are the catalog's, what would come of them is the scheduler's.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -77,6 +78,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     loads: Annotated[bool, Meta(description="It is there, comes, or would be loaded without anybody's doing.")]
     rule: Annotated[str | None, Meta(description="What it would wait for, or why there is no load now: the rule.")]
     reason: Annotated[str | None, Meta(description="The same in words.")]
+    load_s: Annotated[float | None, Meta(description="How many seconds the load is expected to take.")] = None
     text: Annotated[str, Meta(description="All of it as a sentence.")]
     launch: PlannedLaunch | None
     evictions: Annotated[tuple[EvictedInstance, ...], Meta(description="Who would go for it.")]
@@ -98,37 +100,69 @@ class Planner:
         self._outlook = outlook
 
     async def plan(self, name: str, ctx: str | None) -> PlanAnswer:
-        """The answer; of a family the best that would load, else the best (R10). Raises RequestError for a model that
-        is not there or not servable, or a context that is none."""
+        """The answer for the model that `choose` gives. Raises RequestError."""
         ctx_size = _tokens(ctx)
-        told: list[PlanAnswer] = []
-        for model in _candidates(self._catalog, name):
-            told.append(await self._plan_one(model, ctx_size))
-            if told[-1].loads:
-                return told[-1]
-        return told[0]
-
-    async def _plan_one(self, model: CatalogModel, ctx_size: int | None) -> PlanAnswer:
-        view = self._outlook(model.name, await self._options(model, ctx_size))
-        if view is None:  # it is in the catalog, and the scheduler has not heard of it yet
-            raise RequestError(Problem("model_not_found", f"there is no model {model.name} yet", "model"))
-        refusal = view.refusal
+        chosen = await self.choose(name, ctx_size)
+        refusal = chosen.view.refusal
         if refusal is not None:
-            refusal = await self._adviser.complete(model.name, refusal, ctx_size)
-        return msgspec.structs.replace(_told(model, view, refusal), notes=self._notes(view))
+            refusal = await self._adviser.complete(chosen.model.name, refusal, ctx_size)
+        return msgspec.structs.replace(_told(chosen, refusal), notes=self._notes(chosen.view))
+
+    async def choose(self, name: str, ctx_size: int | None, parallel: int | None = None) -> "Chosen":
+        """What is meant by a name; of a family the best that would load, else the best (R10). Raises RequestError for
+        a model that is not there or not servable, or a context that it cannot have."""
+        looked: list[Chosen] = []
+        for model in _candidates(self._catalog, name):
+            options = await self._options(model, ctx_size, parallel)
+            looked.append(self.look(model, options))
+            if looked[-1].loads:
+                return looked[-1]
+        return looked[0]
 
     def _notes(self, view: LoadView) -> tuple[str, ...]:
         """What is to be said of a launch beside what it would come to."""
         why = lacking(view.option, self._host) if view.option is not None and view.plan is not None else None
         return (why,) if why else ()
 
-    async def _options(self, model: CatalogModel, ctx_size: int | None) -> tuple[LaunchOption, ...] | None:
+    async def _options(
+        self, model: CatalogModel, ctx_size: int | None, parallel: int | None
+    ) -> tuple[LaunchOption, ...] | None:
         if ctx_size is None:
             return None
         try:
-            return await self._catalog.options(model.name, ctx_size)
+            return await self._catalog.options(model.name, ctx_size, parallel)
         except ValueError as error:
-            raise invalid(f"{model.name} cannot be launched with {ctx_size} tokens: {error}", "ctx") from None
+            slots = f" and {parallel} slots" if parallel is not None else ""
+            raise invalid(f"{model.name} cannot be launched with {ctx_size} tokens{slots}: {error}", "ctx") from None
+
+    def look(self, model: CatalogModel, options: tuple[LaunchOption, ...] | None) -> "Chosen":
+        """What the load of one model would come to. Raises RequestError."""
+        view = self._outlook(model.name, options)
+        if view is None:  # it is in the catalog, and the scheduler has not heard of it yet
+            raise RequestError(Problem("model_not_found", f"there is no model {model.name} yet", "model"))
+        return Chosen(model, options, view)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A model, what it is to be launched by (None: its ladder), and what its load would come to. `loads`: it is there,
+    comes, or would be loaded without anybody's doing."""
+
+    model: CatalogModel
+    options: tuple[LaunchOption, ...] | None
+    view: LoadView
+
+    @property
+    def loads(self) -> bool:
+        """Whether a person who asks for it gets it."""
+        view = self.view
+        here = view.instance if view.plan is None else None
+        return view.plan is not None or (here is not None and not view.rule and view.refusal is None)
+
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        return _text(self.model, self.view, self.view.refusal)
 
 
 def _tokens(text: str | None) -> int | None:
@@ -153,16 +187,17 @@ def _candidates(catalog: Catalog, name: str) -> tuple[CatalogModel, ...]:
     return served
 
 
-def _told(model: CatalogModel, view: LoadView, refusal: Rejection | None) -> PlanAnswer:
+def _told(chosen: Chosen, refusal: Rejection | None) -> PlanAnswer:
     """One model's answer."""
+    model, view = chosen.model, chosen.view
     here = view.instance if view.plan is None else None
-    comes = here is not None and not view.rule and refusal is None
     return PlanAnswer(
         model=model.name,
         state=view.instance.state.value if view.instance is not None else "cold",
-        loads=comes or view.plan is not None,
+        loads=chosen.loads,
         rule=view.rule or None,
         reason=view.reason or None,
+        load_s=round(view.load_seconds, 3) if view.plan is not None else None,
         text=_text(model, view, refusal),
         launch=_present(here) if here is not None else _launch(view),
         evictions=victims(view.plan.victims) if view.plan is not None else (),

@@ -17,6 +17,22 @@ from gridsched.runtime.decisions import rfc3339
 from gridsched.runtime.runtime import Runtime
 
 
+class ForeignProgram(Answer, frozen=True, kw_only=True):
+    """A program that is none of ours."""
+
+    pid: int
+    name: str
+    bytes: Annotated[int | None, Meta(description="What it holds; null where the driver does not tell.")]
+
+
+class LeaseStatus(Answer, frozen=True, kw_only=True):
+    """A device that is somebody else's for now."""
+
+    owner: str
+    state: Annotated[str, Meta(description="requested, draining or held.")]
+    left_s: Annotated[float | None, Meta(description="How long it still is; null where time alone does not end it.")]
+
+
 class DeviceStatus(Answer, frozen=True, kw_only=True):
     """One device, and who holds its memory."""
 
@@ -33,6 +49,8 @@ class DeviceStatus(Answer, frozen=True, kw_only=True):
     available: Annotated[bool, Meta(description="Whether it answers.")]
     unavailable_since: Annotated[str | None, Meta(description="Since when it does not, a time.")]
     why: Annotated[str | None, Meta(description="Its driver's word for that.")]
+    foreign: Annotated[tuple[ForeignProgram, ...], Meta(description="Programs outside that hold it, largest first.")]
+    lease: Annotated[LeaseStatus | None, Meta(description="Whose it is for now.")]
 
 
 class MemoryPressure(Answer, frozen=True, kw_only=True):
@@ -72,6 +90,7 @@ class InstanceStatus(Answer, frozen=True, kw_only=True):
     host_held_bytes: Annotated[int | None, Meta(description="What it holds of host memory; null where nobody tells.")]
     since_s: Annotated[float, Meta(description="For how long it is there.")]
     idle_s: Annotated[float, Meta(description="For how long it was not used.")]
+    expires_s: Annotated[float | None, Meta(description="When it is unloaded if it stays idle; null for never.")]
 
 
 class QueueStatus(Answer, frozen=True, kw_only=True):
@@ -109,7 +128,7 @@ def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
     now = runtime.snapshot()
     return Status(
         draining=now.draining,
-        devices=tuple(_device(runtime, view) for view in now.devices),
+        devices=tuple(_device(runtime, view, now.at) for view in now.devices),
         host=HostStatus(memory_pressure=_pressure(runtime)),
         instances=tuple(_instance(view, now.at) for view in now.instances),
         queues={
@@ -148,7 +167,7 @@ def _since(runtime: Runtime, view: DeviceView) -> str | None:
     return None if lost_since is None else rfc3339(runtime.wall_seconds_at(lost_since))
 
 
-def _device(runtime: Runtime, view: DeviceView) -> DeviceStatus:
+def _device(runtime: Runtime, view: DeviceView, at: float) -> DeviceStatus:
     return DeviceStatus(
         name=view.name,
         total_bytes=view.total_bytes,
@@ -163,7 +182,17 @@ def _device(runtime: Runtime, view: DeviceView) -> DeviceStatus:
         available=view.lost_since_seconds is None,
         unavailable_since=_since(runtime, view),
         why=view.lost_why or None,
+        foreign=tuple(ForeignProgram(pid=one.pid, name=one.name, bytes=one.bytes) for one in view.foreign),
+        lease=_lease(view, at),
     )
+
+
+def _lease(view: DeviceView, at: float) -> LeaseStatus | None:
+    lease = view.lease
+    if lease is None:
+        return None
+    left_s = None if lease.until_seconds is None else round(max(0.0, lease.until_seconds - at), 3)
+    return LeaseStatus(owner=lease.owner, state=lease.state.value, left_s=left_s)
 
 
 def _instance(view: InstanceView, at: float) -> InstanceStatus:
@@ -182,4 +211,5 @@ def _instance(view: InstanceView, at: float) -> InstanceStatus:
         host_held_bytes=view.host_held_bytes,
         since_s=round(at - view.since_seconds, 3),
         idle_s=round(at - view.last_used_seconds, 3),
+        expires_s=None if view.expires_at_seconds is None else round(max(0.0, view.expires_at_seconds - at), 3),
     )

@@ -1,11 +1,11 @@
 """Who is not served, and why: limits (S9), back-off (L6d), memory (L7), with the arithmetic.
 
 Owns every Rejection there is: their codes, sentences, `retry_after` and details, the keys as in the contract. Pure: it
-looks and writes sentences, others carry them out. `max_ctx_that_fits` and `max_parallel_that_fits` are not known here;
-whoever has the planner adds them.
+looks and writes sentences, others carry them out; they are what makes it long. `max_ctx_that_fits` and
+`max_parallel_that_fits` are not known here; whoever has the planner adds them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from math import ceil
 
@@ -218,9 +218,14 @@ Room = dict[DeviceName, int]
 """What would be free of each device if all that may ever go had gone."""
 
 
-def room_of(state: State, *, leased: bool = False, lost: bool = False) -> Room:
-    """The room there is; or would be, were the leased devices ours (R8), or did the lost ones answer (D6)."""
-    return {device: _yieldable_bytes(state, device, leased=leased, lost=lost) for device in state.ledger.books}
+def room_of(state: State, *, leased: bool = False, lost: bool = False, but: ModelState | None = None) -> Room:
+    """The room there is; or would be, were the leased devices ours (R8), did the lost ones answer (D6), or had one
+    model gone, pinned or not."""
+    room = {device: _yieldable_bytes(state, device, leased=leased, lost=lost) for device in state.ledger.books}
+    if but is not None and but.pinned and but.instance is not None:
+        for device, held_bytes in state.ledger.bytes_of(but.instance.id).items():
+            room[device] += held_bytes
+    return room
 
 
 def fit_of(state: State, model: ModelState, room: Room | None = None) -> Fit:
@@ -446,7 +451,15 @@ def _holders(state: State, needs: Needs) -> list[dict[str, object]]:
                 "model": None, "device": device, "bytes": book.usable_bytes, "state": "leased", "owner": lease.owner,
             })  # fmt: skip
         elif book.external_bytes:
-            holders.append({"model": None, "device": device, "bytes": book.external_bytes, "state": "external"})
+            outside: dict[str, object] = {
+                "model": None,
+                "device": device,
+                "bytes": book.external_bytes,
+                "state": "external",
+            }
+            if book.foreign:
+                outside["programs"] = [{"pid": one.pid, "name": one.name, "bytes": one.bytes} for one in book.foreign]
+            holders.append(outside)
     return holders
 
 
@@ -464,7 +477,8 @@ def _suggestions(state: State, option: LaunchOption, needs: Needs, fit: Fit) -> 
     if _enough(state, needs, outside=True):
         most = [(device, max(0, need - _yieldable_bytes(state, device))) for device, need in needs]
         told = ", ".join(f"{_size(short)} on {device}" for device, short in most if short)
-        found.append(f"Close programs outside that hold at least {told}")
+        who = _named(books[device] for device, short in most if short)
+        found.append(f"Close programs outside that hold at least {told}{who}")
     if _enough(state, needs, pins=True):
         short = [device for device, need in needs if need > _yieldable_bytes(state, device)]
         found.append(f"Unpin {', '.join(_pinned_on(state, short))}")
@@ -476,6 +490,12 @@ def _suggestions(state: State, option: LaunchOption, needs: Needs, fit: Fit) -> 
         books[device].external_bytes or books[device].lost_bytes or device in state.lost for device, _ in needs
     )
     return found, changes
+
+
+def _named(books: Iterable[DeviceBook]) -> str:
+    """The programs outside that are known by name, in brackets, each once."""
+    names = dict.fromkeys(f"{one.name} (pid {one.pid})" for book in books for one in book.foreign)
+    return f": {', '.join(names)}" if names else ""
 
 
 def _pinned_on(state: State, devices: Collection[DeviceName]) -> list[str]:

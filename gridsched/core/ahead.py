@@ -33,7 +33,7 @@ def moments(state: State, instance: Instance) -> tuple[float, float]:
             wake_at = min(wake_at, instance.hot_until)  # the slot that is kept for chats comes free as it cools (S6)
         if relief_at != inf and max(relief_at, state.now) < (until := relief.patient_until(state, instance)) < wake_at:
             wake_at = until
-    elif instance.model.spec.idle_ttl_seconds is not None or instance.ttl_seconds is not None:
+    elif ttl_seconds_of(instance):
         wake_at = min(wake_at, idle_until(instance))
     if instance.movable_from != inf and state.now < (may_move_at := rebalance.movable_at(instance)) < wake_at:
         wake_at = may_move_at
@@ -41,14 +41,18 @@ def moments(state: State, instance: Instance) -> tuple[float, float]:
 
 
 def idle_until(instance: Instance) -> float:
-    """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never.
-    What the last job of it asked for goes before what is configured."""
-    ttl_seconds = instance.ttl_seconds or instance.model.spec.idle_ttl_seconds
+    """R6: when an idle instance is unloaded; inf while it works, is pinned or waited for. 0 s is never."""
+    ttl_seconds = ttl_seconds_of(instance)
     if not ttl_seconds or instance.model.pinned or instance.state is not READY:
         return inf
     if instance.grants or instance.model.queue.count:
         return inf
     return instance.last_used_at + ttl_seconds
+
+
+def ttl_seconds_of(instance: Instance) -> float | None:
+    """R6: how long it may be idle: as its last job asked, else as a person did, else as configured."""
+    return instance.ttl_seconds or instance.person_ttl_seconds or instance.model.spec.idle_ttl_seconds
 
 
 def tail_at(mode: DeviceMode, now: float) -> float:

@@ -11,6 +11,7 @@ from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import DeviceFootprint, LaunchOption
 from gridsched.core.record import record
+from gridsched.core.standing import Standing
 
 
 @record
@@ -151,6 +152,13 @@ class KeepLoadTime:
     load_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class KeepStanding:
+    """Keep on disk what persons asked for that outlives the server (R7, R8): all of it, in place of what was kept."""
+
+    standing: Standing
+
+
 class LogEvent(Enum):
     """The words of the decision log."""
 
@@ -210,5 +218,6 @@ Command = (
     | ArmTimer
     | KeepMeasurement
     | KeepLoadTime
+    | KeepStanding
     | Log
 )

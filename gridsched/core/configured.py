@@ -7,7 +7,7 @@ a process whose launch is as it was.
 
 from collections.abc import Iterable
 
-from gridsched.core import admission, errands, lifecycle, pins
+from gridsched.core import admission, errands, keeping, lifecycle, pins
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import ModelSpec
 from gridsched.core.placement import Purpose
@@ -25,23 +25,28 @@ def models_changed(state: State, specs: Iterable[ModelSpec]) -> None:
         model = before.pop(spec.name, None)
         if model is None:
             model = ModelState(spec)
-        elif spec.pinned is not model.spec.pinned:  # a later word than any person's
+            keeping.take_up_word(state, model)
+        elif spec.pinned is not model.configured.pinned:  # a later word than any person's
             model.pin = None
             model.put_down = False
-        same = _launches(model.spec) == _launches(spec)
-        model.spec = spec
+            state.kept.due = True
+        same = model.configured.launches == spec.launches
+        model.configure(spec)
         model.removed = False
         if model.failure is not None and not same:
             lifecycle.close_back_off(state, model)
         state.models[spec.name] = model
     for name, model in before.items():
         model.removed = True
+        state.kept.due = state.kept.due or model.keeps
         model.pin, model.put_down = None, False  # whether or not a process of it outlives it
         if model.errand is not None:
             errands.refuse(state, model, admission.model_not_found(name))
         if model.queue.count or model.instance is not None or model.leaving:
             state.models[name] = model
     pins.refresh(state)
+    if state.kept.leases:
+        keeping.take_up_leases(state)
     replace_outdated(state)
 
 
@@ -77,8 +82,3 @@ def _replace(state: State, model: ModelState, instance: Instance) -> None:
     lifecycle.retire(state, instance, RULE, WHY)
     if is_there and not model.pinned:  # a pin brings its own back, a load that was under way is still waited for
         errands.ask(state, model, Purpose.RESTART)
-
-
-def _launches(spec: ModelSpec) -> tuple[str, list[str]]:
-    """What its launches are, by file, flags, devices and engine, and by what measures nothing."""
-    return spec.launched_with, [option.key for option in spec.options]

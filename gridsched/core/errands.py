@@ -15,7 +15,7 @@ CLASS_OF = {Purpose.PERSON: JobClass.INTERACTIVE}
 """A person waits for it as for a chat; everything else comes as background work (C3)."""
 
 
-def ask(state: State, model: ModelState, purpose: Purpose, request: RequestId | None = None) -> None:
+def ask(state: State, model: ModelState, purpose: Purpose, request: RequestId | None = None) -> Errand:
     """Have a model loaded. One errand a model: the higher class takes the lower one's place and its persons over."""
     load_class = CLASS_OF.get(purpose, JobClass.BACKGROUND)
     errand = model.errand
@@ -27,18 +27,23 @@ def ask(state: State, model: ModelState, purpose: Purpose, request: RequestId | 
     if request is not None:
         errand.requests.append(request)
     state.replan_due = True
+    return errand
 
 
 def end(state: State, model: ModelState) -> list[RequestId]:
     """It is over. Gives the persons who are to be answered."""
     errand, model.errand = model.errand, None
     state.errands.pop(model.name, None)
+    model.settle_ladder()
     state.replan_due = True
     return errand.requests if errand is not None else []
 
 
 def fulfil(state: State, instance: Instance) -> None:
     """Its model is ready."""
+    errand = instance.model.errand
+    if errand is not None and errand.ttl_seconds:
+        instance.person_ttl_seconds = errand.ttl_seconds
     for request in end(state, instance.model):
         state.out.append(AnswerRequest(request, detail=of_ready(state, instance)))
 
@@ -57,6 +62,6 @@ def of_ready(state: State, instance: Instance) -> dict[str, object]:
         "devices": list(instance.devices),
         "ctx_size": instance.option.ctx_size,
         "parallel": instance.parallel,
-        "load_seconds": round(instance.ready_at - instance.started_at, 3),
+        "load_s": round(instance.ready_at - instance.started_at, 3),
         "bytes": sum(state.ledger.bytes_of(instance.id).values()),
     }

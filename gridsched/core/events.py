@@ -8,9 +8,10 @@ from enum import Enum
 
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import Job, Outcome
-from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, ModelSpec
+from gridsched.core.model import DeviceFootprint, DeviceSpec, FamilySpec, LaunchOption, ModelSpec
 from gridsched.core.policy import Policy
 from gridsched.core.record import record
+from gridsched.core.standing import OwnerProcess, Standing
 
 
 class FailureCause(Enum):
@@ -148,10 +149,13 @@ class ProbeDue:
 @dataclass(frozen=True, slots=True)
 class LoadAsked:
     """A person wants a model loaded. Answered when it is ready, or refused. Beats an earlier unload, closes a back-off
-    (R7, L6d)."""
+    (R7, L6d). With `options` by one of these instead of its ladder, in place of a process that is none of them;
+    `ttl_seconds` is how long it may be idle (R6)."""
 
     request: RequestId
     model: ModelName
+    options: tuple[LaunchOption, ...] = ()
+    ttl_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +170,24 @@ class UnloadAsked:
 
 @dataclass(frozen=True, slots=True)
 class PinAsked:
-    """A person wants a model kept loaded, or no longer (R7). Answered at once."""
+    """A person wants a model kept loaded, or no longer (R7). Answered at once. `keep`: after a restart, too."""
 
     request: RequestId
     model: ModelName
     pinned: bool
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseAsked:
-    """Somebody wants a whole device (R8). Answered when it is held, or refused. `seconds` None: until it is released,
-    which whoever watches the owner's process says too."""
+    """Somebody wants whole devices (R8): all or none of them. Answered when all are held, or refused. `seconds` None:
+    until they are released, which whoever watches the owner's `process` says too."""
 
     request: RequestId
-    device: DeviceName
+    devices: tuple[DeviceName, ...]
     owner: str
     seconds: float | None = None
+    process: OwnerProcess | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +196,49 @@ class LeaseReleased:
 
     request: RequestId
     device: DeviceName
+    why: str = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class WishWithdrawn:
+    """Who made a wish wants it no more. Never answered, and nor is the wish; one that was fulfilled stays so."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceAsked:
+    """A person wants it looked now whether an idle model had better be elsewhere (R9). Answered at once."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class StandingTold:
+    """What persons asked for before the server was started (R7, R8). Told before the first models are, or never."""
+
+    standing: Standing
 
 
 # --- devices, configuration, time -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """A program that is none of ours and holds memory of a device: its process, what the system calls it, and how much
+    it holds, None where the driver does not tell."""
+
+    pid: int
+    name: str
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRead:
     """One reading of a device (L3). `held` is what each of our processes holds there; an instance that is missing
     could not be read. `used_bytes` includes what ours hold. `by_difference` are those of `held` whose driver tells no
-    figure of them: theirs is what the device's use grew by while they came (D2).
+    figure of them: theirs is what the device's use grew by while they came (D2). `foreign` are the largest of the
+    others, as far as the driver tells who they are.
     """
 
     device: DeviceName
@@ -207,6 +246,7 @@ class DeviceRead:
     used_bytes: int
     held: tuple[tuple[InstanceId, int], ...] = ()
     by_difference: frozenset[InstanceId] = frozenset()
+    foreign: tuple[Foreign, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +330,9 @@ Event = (
     | PinAsked
     | LeaseAsked
     | LeaseReleased
+    | WishWithdrawn
+    | RebalanceAsked
+    | StandingTold
     | DeviceRead
     | DeviceLost
     | DeviceBack

@@ -1,19 +1,22 @@
 """A whole device for somebody else (R8): requested, draining, held.
 
-Owns the leases and their moves. While one stands its device is usable for nobody: `bar` keeps every plan off it. Loads
-of chats that are under way finish and serve first, low ones are aborted, running steps end, instances go. Must never
-place anything elsewhere: that is what the plans that are made anew are for.
+Owns the leases and their moves, and which models come back at the end of each. While one stands its device is usable
+for nobody: `bar` keeps every plan off it. Loads of chats that are under way finish and serve first, low ones are
+aborted, running steps end, instances go. Must never place anything elsewhere: that is what the plans that are made anew
+are for.
 """
 
 from math import inf
 
-from gridsched.core import admission, lifecycle
+from gridsched.core import admission, errands, lifecycle
 from gridsched.core.commands import AnswerRequest, LogEvent, Rejection, RejectionCode
 from gridsched.core.events import LeaseAsked, LeaseReleased
+from gridsched.core.ids import DeviceName, ModelName, RequestId
 from gridsched.core.instance import InstanceState
 from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Obstacle, Purpose
-from gridsched.core.residency import Instance, Lease
+from gridsched.core.residency import READY, Instance, Lease, LeaseWish, ModelState
+from gridsched.core.standing import KeptLease
 from gridsched.core.state import State
 from gridsched.core.transitions import LEASE_MOVES, LeaseMove, LeaseState, moved
 
@@ -21,32 +24,51 @@ from gridsched.core.transitions import LEASE_MOVES, LeaseMove, LeaseState, moved
 
 
 def asked(state: State, event: LeaseAsked) -> None:
-    """Begin a lease, or refuse it: one at a time, and none over a pinned model."""
-    refusal = _refusal(state, event)
+    """Begin leases of all these devices, or refuse them all: one at a time each, and none over a pinned model."""
+    devices = tuple(dict.fromkeys(event.devices))
+    refusal = next(filter(None, (_refusal(state, device) for device in devices)), None)
     if refusal is not None:
         state.out.append(AnswerRequest(event.request, refusal))
         return
-    lease = Lease(event.device, event.owner, event.request, event.seconds)
-    state.leases[event.device] = lease
-    _say(state, lease)
+    wish = LeaseWish(event.request)
+    for device in devices:
+        _begin(state, Lease(device, event.owner, wish, event.seconds, process=event.process))
     advance(state)  # at once: the plans that are dissolved would give slots there to whoever they kept waiting
     state.replan_due = True
 
 
-def _refusal(state: State, event: LeaseAsked) -> Rejection | None:
+def _begin(state: State, lease: Lease) -> None:
+    lease.wish.leases.append(lease)
+    state.leases[lease.device] = lease
+    state.kept.due = True
+    _say(state, lease)
+
+
+def _refusal(state: State, device: DeviceName) -> Rejection | None:
     if state.draining:
         return admission.draining()
-    if event.device not in state.ledger.books:
-        return Rejection(RejectionCode.NOT_FOUND, f"there is no device {event.device}")
-    other = state.leases.get(event.device)
+    if device not in state.ledger.books:
+        there = ", ".join(state.ledger.books)
+        return Rejection(RejectionCode.NOT_FOUND, f"there is no device {device}; there is {there}")
+    other = state.leases.get(device)
     if other is not None:
-        detail: dict[str, object] = {"owner": other.owner, "state": other.state.value}
-        return Rejection(RejectionCode.CONFLICT, f"{event.device} is leased to {other.owner}", detail=detail)
-    pinned = sorted(str(item.model.name) for item in state.instances_on(event.device) if item.model.pinned)
+        detail: dict[str, object] = {"device": device, "owner": other.owner, "state": other.state.value}
+        return Rejection(RejectionCode.CONFLICT, f"{device} is leased to {other.owner}", detail=detail)
+    pinned = sorted(str(item.model.name) for item in state.instances_on(device) if item.model.pinned)
     if pinned:
-        message = f"{', '.join(pinned)} is pinned on {event.device}: unpin or unload it first"
-        return Rejection(RejectionCode.CONFLICT, message, detail={"pinned": pinned})
+        message = f"{', '.join(pinned)} is pinned on {device}: unpin or unload it first"
+        return Rejection(RejectionCode.CONFLICT, message, detail={"device": device, "pinned": pinned})
     return None
+
+
+def resume(state: State, kept: KeptLease) -> None:
+    """A lease that stood when the server was ended goes on. A device that is gone is nobody's."""
+    if kept.device not in state.ledger.books or kept.device in state.leases:
+        return
+    lease = Lease(kept.device, kept.owner, LeaseWish(None), kept.seconds, process=kept.process)
+    lease.displaced = dict.fromkeys(kept.displaced)
+    lease.until = kept.until if kept.until is not None else inf
+    _begin(state, lease)
 
 
 def released(state: State, event: LeaseReleased) -> None:
@@ -56,8 +78,19 @@ def released(state: State, event: LeaseReleased) -> None:
         refusal = Rejection(RejectionCode.NOT_FOUND, f"{event.device} is not leased")
         state.out.append(AnswerRequest(event.request, refusal))
         return
-    _end(state, lease, "released", Rejection(RejectionCode.CONFLICT, "the lease was released before it was held"))
-    state.out.append(AnswerRequest(event.request, detail={"device": event.device, "owner": lease.owner}))
+    refusal = Rejection(RejectionCode.CONFLICT, f"the lease of {event.device} is over before it was held: {event.why}")
+    back = _end(state, lease, event.why, refusal)
+    detail: dict[str, object] = {"devices": [event.device], "loads_again": back}
+    state.out.append(AnswerRequest(event.request, detail=detail))
+
+
+def withdrawn(state: State, request: RequestId) -> None:
+    """Who asked for them wants them no more, before they were held."""
+    for lease in list(state.leases.values()):
+        if lease.wish.request == request:
+            lease.wish.request = None
+            for each in lease.wish.leases:
+                _end(state, each, "who asked for it wants it no more", admission.draining())
 
 
 def refuse_all(state: State) -> None:
@@ -75,22 +108,69 @@ def end_gone(state: State) -> None:
             _end(state, lease, gone, Rejection(RejectionCode.NOT_FOUND, gone))
 
 
-def _end(state: State, lease: Lease, why: str, refusal: Rejection) -> None:
-    """Over: whoever still waits for it is refused, and what drains for it alone takes work again."""
+def _end(state: State, lease: Lease, why: str, refusal: Rejection) -> list[ModelName]:
+    """Over: whoever still waits for it is refused, and the other devices of that wish are nobody's either; what drains
+    for it alone takes work again. Gives the models that are to come back."""
+    if state.leases.get(lease.device) is not lease:
+        return []  # over already, with another of its wish
     lease.state = moved(LEASE_MOVES, lease.state, LeaseMove.END)
     del state.leases[lease.device]
-    _answer(state, lease, refusal)
+    state.kept.due = state.replan_due = True
     _say(state, lease, why=why)
+    if lease.wish.request is not None:
+        _answer(state, lease.wish, refusal)
+        for other in lease.wish.leases:
+            _end(state, other, why, refusal)
     for instance in state.instances_on(lease.device):
         if instance.retired_by == "R8" and not any(device in state.leases for device in instance.devices):
             lifecycle.unretire(state, instance)
-    state.replan_due = True
+    return _bring_back(state, lease)
 
 
-def _answer(state: State, lease: Lease, rejection: Rejection | None = None, **detail: object) -> None:
-    request, lease.request = lease.request, None
+def _answer(state: State, wish: LeaseWish, rejection: Rejection | None = None, **detail: object) -> None:
+    request, wish.request = wish.request, None
     if request is not None:
         state.out.append(AnswerRequest(request, rejection, detail))
+
+
+# --- what it displaced ------------------------------------------------------------------------------------------
+
+
+def _displace(state: State, lease: Lease, instance: Instance) -> None:
+    """It has to go for the lease. What was ready comes back at its end; what was only coming was somebody's wish, who
+    has it made elsewhere."""
+    model = instance.model
+    if model.instance is instance and instance.state in (READY, InstanceState.DRAINING):
+        lease.displaced[model.name] = None
+        state.kept.due = True
+    lifecycle.retire(state, instance, "R8", f"{lease.device} is leased to {lease.owner}")
+
+
+def is_back(state: State, model: ModelState) -> None:
+    """A model is ready, somewhere: no lease has to bring it back."""
+    for lease in state.leases.values():
+        if model.name in lease.displaced:
+            del lease.displaced[model.name]
+            state.kept.due = True
+
+
+stays_away = is_back
+"""The same for one that a person has unloaded meanwhile."""
+
+
+def _bring_back(state: State, lease: Lease) -> list[ModelName]:
+    """Have loaded again, as background work for which nobody goes, what is not there."""
+    if state.draining:
+        return []
+    away = [state.models[name] for name in lease.displaced if name in state.models]
+    away = [model for model in away if model.instance is None and model.errand is None]
+    away = [model for model in away if not model.removed and not model.put_down]
+    for model in away:
+        errands.ask(state, model, Purpose.DISPLACED)
+    return [model.name for model in away]
+
+
+# --- what it means for plans ------------------------------------------------------------------------------------
 
 
 def bar(state: State, option: LaunchOption) -> Obstacle | None:
@@ -129,7 +209,7 @@ def advance(state: State) -> None:
         first = [instance for instance in here if _comes_first(instance)]
         for instance in here:
             if instance not in first and _must_be_told(instance):
-                lifecycle.retire(state, instance, "R8", f"{lease.device} is leased to {lease.owner}")
+                _displace(state, lease, instance)
         if lease.state is LeaseState.REQUESTED and not first:
             lease.state = moved(LEASE_MOVES, lease.state, LeaseMove.DRAIN)
             _say(state, lease)
@@ -153,15 +233,26 @@ def _must_be_told(instance: Instance) -> bool:
 
 
 def _hold(state: State, lease: Lease) -> None:
-    """Nothing of ours is there any more, but for what is lost (L5): that is said, and waited for no longer."""
+    """Nothing of ours is there any more, but for what is lost (L5): that is said, and waited for no longer. Its time
+    begins once all devices of the wish are held."""
     lease.state = moved(LEASE_MOVES, lease.state, LeaseMove.HOLD)
-    if lease.seconds is not None:
-        lease.until = state.now + lease.seconds
-        state.plan_wake_at = min(state.plan_wake_at, lease.until)
-        state.replan_due = state.replan_due or lease.until <= state.now
-    lost_bytes = state.ledger.books[lease.device].lost_bytes
+    wish = lease.wish
+    wish.lost_bytes += state.ledger.books[lease.device].lost_bytes
     _say(state, lease)
-    _answer(state, lease, device=lease.device, owner=lease.owner, seconds=lease.seconds, lost_bytes=lost_bytes)
+    if not all(each.held for each in wish.leases):
+        return
+    if lease.seconds is not None:
+        for each in wish.leases:
+            if each.until == inf:  # else it went on after a restart of the server
+                each.until = state.now + lease.seconds
+            state.plan_wake_at = min(state.plan_wake_at, each.until)
+            state.replan_due = state.replan_due or each.until <= state.now
+    state.kept.due = True
+    devices = [each.device for each in wish.leases]
+    _answer(
+        state, wish, devices=devices, owner=lease.owner, seconds=lease.seconds, lost_bytes=wish.lost_bytes,
+        displaced=[name for each in wish.leases for name in each.displaced],
+    )  # fmt: skip
 
 
 def _say(state: State, lease: Lease, **more: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from gridsched.core.errors import InvariantViolation
-from gridsched.core.events import DeviceRead
+from gridsched.core.events import DeviceRead, Foreign
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.core.model import DeviceSpec, LaunchOption
 from gridsched.core.reservation import Reservation
@@ -47,6 +47,7 @@ class Shortage:
 class DeviceBook:
     """One device's page. `used_bytes` and `external_bytes` are 0 until it was read; `believed`: what others hold was
     read since the last of ours went (L3); `guessed`: it rests on a reading that may be older than the last release.
+    `foreign` are the programs outside that the last reading named.
 
     The sums are kept, because every planning asks for them many times over: `usable_bytes` is what may be planned at
     all (L4), `free_bytes` what a decision may reserve now, below 0 under pressure (R6a), `going_bytes` what stopping
@@ -63,6 +64,7 @@ class DeviceBook:
     believed: bool = True
     guessed: bool = False
     reservations: dict[InstanceId, Reservation] = field(default_factory=dict)
+    foreign: tuple[Foreign, ...] = ()
     usable_bytes: int = field(init=False)
     free_bytes: int = field(init=False)
     going_bytes: int = field(init=False)
@@ -293,7 +295,7 @@ class Ledger:
                 # Nobody else can have it, though it is no measurement yet: else a load would wait for it for ever (L3).
                 item.bytes = item.charged_bytes(held_bytes)
                 book.add_up()
-        book.used_bytes = event.used_bytes
+        book.used_bytes, book.foreign = event.used_bytes, event.foreign
         book.read_at = now
         book.guessed = False
         if self._frozen(book, now):

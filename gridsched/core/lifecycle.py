@@ -219,6 +219,7 @@ def _leaves(state: State, instance: Instance) -> None:
         model.instance = None
     elif model.successor is instance:
         model.successor = None
+    model.settle_ladder()
     state.ledger.going(instance.id, state.now)
     state.replan_due = True
 
@@ -270,10 +271,10 @@ def _died(state: State, instance: Instance, failure: Failure, *, counts: bool) -
 def _failed(state: State, instance: Instance, failure: Failure) -> None:
     """L6d: its waiting jobs end at once, and new ones are refused until the back-off is over. Those of a family may
     have another variant, which is looked for before plans are made (R10). What failed by a launch that its ladder has
-    no more, because file or flags are others by now, says nothing of the next."""
+    no more, because file or flags are others by now, or that only a person asked for, says nothing of the next."""
     model = instance.model
     model.failure = failure
-    if any(option.key == instance.option.key for option in model.spec.options):
+    if any(option.key == instance.option.key for option in model.configured.options):
         model.retry_at = state.now + failures.back_off_seconds(failure.cause, model.failures)
         model.failures += 1
         pins.note_failure(model, state.now)
@@ -309,19 +310,20 @@ def memory_released(state: State, instance: Instance) -> None:
     """L5: its memory is verified back, late or in time."""
     failed = instance.failure is not None
     _move(state, instance, InstanceMove.RELEASE_FAILED if failed else InstanceMove.RELEASE)
+    freed_bytes = sum(state.ledger.bytes_of(instance.id).values())
     instance.released = True
     instance.release_by = inf
     state.ledger.release(instance.id, state.now)
     state.say_of_instance(LogEvent.RELEASED, instance, "L5")
-    _answer_unloads(state, instance, None)
+    _answer_unloads(state, instance, None, freed_bytes)
     state.replan_due = True
     _forget_if_over(state, instance)
 
 
-def _answer_unloads(state: State, instance: Instance, rejection: Rejection | None) -> None:
+def _answer_unloads(state: State, instance: Instance, rejection: Rejection | None, freed_bytes: int = 0) -> None:
     requests, instance.unload_requests = instance.unload_requests, []
     for request in requests:
-        detail = {"model": instance.model.name, "instance": instance.id}
+        detail = {"model": instance.model.name, "was": "loaded", "instance": instance.id, "freed_bytes": freed_bytes}
         state.out.append(AnswerRequest(request, rejection, detail))
 
 

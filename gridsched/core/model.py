@@ -117,6 +117,11 @@ class ModelSpec:
     load_seconds: float = 10.0
     launched_with: str = ""
 
+    @property
+    def launches(self) -> tuple[str, list[str]]:
+        """What its launches are, by file, flags, devices and engine, and by what measures nothing."""
+        return self.launched_with, [option.key for option in self.options]
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:

@@ -36,17 +36,18 @@ def of_load(state: State, name: ModelName, now: float, options: tuple[LaunchOpti
         if here.state is InstanceState.DRAINING:
             return LoadView(name, view, rule="S6b", reason=f"{name} is being unloaded for a job that comes first")
         return LoadView(name, view)
-    asked = _as_asked(state, model, options or model.spec.options)
+    asked = as_asked(state, model, options or model.spec.options)
     found = planning.outlook(state, _want(state, asked, now), here)
     if isinstance(found, Obstacle):
         fit = admission.fit_of(state, asked)
         refusal = admission.unfit(state, asked, fit) if fit is not Fit.LATER else None
         return LoadView(name, view, rule=found.rule, reason=found.reason, refusal=refusal)
     rule, reason = found.waits if found.held is None else (found.held.rule, found.held.reason)
-    return LoadView(name, view, found.option, views.plan_of(state, found), rule, reason)
+    load_seconds = state.load_seconds(model, found.option)
+    return LoadView(name, view, found.option, views.plan_of(state, found), rule, reason, load_seconds=load_seconds)
 
 
-def _as_asked(state: State, model: ModelState, options: tuple[LaunchOption, ...]) -> ModelState:
+def as_asked(state: State, model: ModelState, options: tuple[LaunchOption, ...]) -> ModelState:
     """The model as a person's load would find it: what it ran out of memory with before is forgotten (L6d)."""
     ledger = state.ledger
     rungs = ((option, ledger.taken(option)) for option in options)

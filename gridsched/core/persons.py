@@ -4,11 +4,13 @@ Owns the judgement of a person's wish and its answer where that can be given at 
 load ends (`errands`) or the memory is back (`lifecycle`). Each is answered exactly once. Must never choose victims.
 """
 
-from gridsched.core import admission, errands, lifecycle, pins
+from gridsched.core import admission, errands, leases, lifecycle, outlook, pins
+from gridsched.core.admission import Fit
 from gridsched.core.commands import AnswerRequest, Rejection, RejectionCode
-from gridsched.core.events import LoadAsked, PinAsked, UnloadAsked
+from gridsched.core.events import LoadAsked, PinAsked, UnloadAsked, WishWithdrawn
 from gridsched.core.ids import ModelName, RequestId
 from gridsched.core.instance import InstanceState
+from gridsched.core.model import LaunchOption
 from gridsched.core.placement import Purpose
 from gridsched.core.residency import Instance, ModelState
 from gridsched.core.state import State
@@ -19,15 +21,49 @@ def load_asked(state: State, event: LoadAsked) -> None:
     model = _known(state, event.request, event.model)
     if model is None:
         return
+    other = _to_be_replaced(model, event.options)
+    if other is not None and (refusal := _never_replaced(state, model, event.options)) is not None:
+        _refused(state, event.request, refusal)
+        return
+    if event.options and (other is not None or model.instance is None):
+        model.load_by(event.options)
     lifecycle.close_back_off(state, model)
     if model.put_down:
         model.put_down = False
-        pins.refresh(state)
+        said(state)
     instance = model.instance
-    if instance is not None and instance.state is InstanceState.READY:
+    if instance is not None and instance.state is InstanceState.READY and other is None:
+        _keep_idle(state, instance, event.ttl_seconds)
         _done(state, event.request, errands.of_ready(state, instance))
-    else:
-        errands.ask(state, model, Purpose.PERSON, event.request)
+        return
+    errand = errands.ask(state, model, Purpose.PERSON, event.request)
+    if event.ttl_seconds is not None:
+        errand.ttl_seconds = event.ttl_seconds
+    if other is not None:
+        lifecycle.retire(state, other, "R7", "a person loads it by another launch")
+
+
+def _to_be_replaced(model: ModelState, options: tuple[LaunchOption, ...]) -> Instance | None:
+    """The process that is there, if it is none of the launches that a person asks for."""
+    instance = model.instance
+    if not options or instance is None or any(option.key == instance.option.key for option in options):
+        return None
+    return instance
+
+
+def _never_replaced(state: State, model: ModelState, options: tuple[LaunchOption, ...]) -> Rejection | None:
+    """Why there can be no such process in place of the one that is there, which is then left alone (L7)."""
+    asked = outlook.as_asked(state, model, options)
+    fit = admission.fit_of(state, asked, admission.room_of(state, but=model))
+    return None if fit is Fit.LATER else admission.unfit(state, asked, fit)
+
+
+def _keep_idle(state: State, instance: Instance, ttl_seconds: float | None) -> None:
+    """R6: how long it may be idle, from now on. 0 is ignored, as a request's is."""
+    if ttl_seconds:
+        instance.ttl_seconds, instance.person_ttl_seconds = None, ttl_seconds
+        instance.last_used_at = state.now
+        state.touch(instance.model)
 
 
 def unload_asked(state: State, event: UnloadAsked) -> None:
@@ -44,7 +80,8 @@ def unload_asked(state: State, event: UnloadAsked) -> None:
         return
     if model.pinned and not model.removed:  # one that comes back with the configuration is as configured
         model.put_down = True
-        pins.refresh(state)
+        said(state)
+    leases.stays_away(state, model)
     if model.errand is not None:
         errands.refuse(state, model, _unloaded(model))
     _have_go(state, model, event)
@@ -74,12 +111,33 @@ def pin_asked(state: State, event: PinAsked) -> None:
     model = _known(state, event.request, event.model)
     if model is None:
         return
-    model.pin = event.pinned
+    refusal = pins.refusal(state, model) if event.pinned else None
+    if refusal is not None:
+        _refused(state, event.request, refusal)
+        return
+    model.pin, model.keeps = event.pinned, event.keep
     if event.pinned:
         model.put_down = False
-    pins.refresh(state)
+    said(state)
     there = model.instance.state.value if model.instance is not None else "cold"
     _done(state, event.request, {"model": model.name, "pinned": event.pinned, "state": there})
+
+
+def said(state: State) -> None:
+    """What is pinned is another by a person's word, which may be one to keep."""
+    pins.refresh(state)
+    state.kept.due = True
+
+
+def withdrawn(state: State, event: WishWithdrawn) -> None:
+    """Nobody waits for it any more: a load is nobody's (S6c), what was to be leased is ours."""
+    leases.withdrawn(state, event.request)
+    for model in list(state.errands.values()):
+        errand = model.errand
+        if errand is not None and event.request in errand.requests:
+            errand.requests.remove(event.request)
+            if not errand.requests and errand.purpose is Purpose.PERSON:
+                errands.end(state, model)
 
 
 def refuse_all(state: State) -> None:

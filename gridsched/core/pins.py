@@ -7,11 +7,14 @@ Pins that cannot all be: the one that finds no place stays down, with its errand
 with everybody else when what a plan rests on has changed, so that nothing has to be tried to find out.
 """
 
+from collections.abc import Iterator, Mapping
+from itertools import count
 from math import inf
 
 from gridsched.core import admission, errands
 from gridsched.core.admission import Fit
-from gridsched.core.commands import Log, LogEvent
+from gridsched.core.commands import Log, LogEvent, Rejection, RejectionCode
+from gridsched.core.ids import DeviceName
 from gridsched.core.placement import Purpose
 from gridsched.core.residency import ModelState
 from gridsched.core.snapshot import PinDown
@@ -20,6 +23,9 @@ from gridsched.core.state import State
 FIRST_RETRY_SECONDS = 60.0
 LONGEST_RETRY_SECONDS = 900.0
 """R7: how long a pin waits after its first failed load, and after many; doubled for each in a row."""
+
+MOST_TRIED = 1_000
+"""Launches that are looked at to find out whether all pins fit. A guess: five models on four cards take fewer."""
 
 
 def refresh(state: State) -> None:
@@ -31,6 +37,57 @@ def refresh(state: State) -> None:
     for model in state.models.values():
         state.touch(model)
     state.replan_due = True
+
+
+def refusal(state: State, model: ModelState) -> Rejection | None:
+    """R7: why a model cannot be pinned: it never fits, or not beside what is pinned already, whatever else goes. What
+    programs outside hold, and leases, may pass and do not count."""
+    if not admission.usable_rungs(state.ledger, model):
+        return admission.unfit(state, model, Fit.NEVER)
+    free = {name: book.usable_bytes for name, book in state.ledger.books.items()}
+    down: list[ModelState] = []
+    for pinned in {**state.pins, model.name: model}.values():
+        if pinned.instance is None:
+            down.append(pinned)
+            continue
+        for device, held_bytes in state.ledger.bytes_of(pinned.instance.id).items():
+            free[device] -= held_bytes
+    if min(free.values(), default=0) >= 0 and _find_room(state, free, down, count()):
+        return None
+    return _do_not_fit(state, model)
+
+
+def _find_room(state: State, free: Mapping[DeviceName, int], down: list[ModelState], tried: Iterator[int]) -> bool:
+    """Whether pinned models that are not there could all be; so they could where it takes too long to tell."""
+    if not down:
+        return True
+    for _, needs in admission.usable_rungs(state.ledger, down[0]):
+        if next(tried) >= MOST_TRIED:
+            return True
+        if all(need <= free[device] for device, need in needs):
+            left = {**free, **{device: free[device] - need for device, need in needs}}
+            if _find_room(state, left, down[1:], tried):
+                return True
+    return False
+
+
+def _do_not_fit(state: State, model: ModelState) -> Rejection:
+    together = {**state.pins, model.name: model}
+    needs = {name: _least(state, pinned) for name, pinned in together.items()}
+    usable = {name: book.usable_bytes for name, book in state.ledger.books.items()}
+    others = ", ".join(str(name) for name in state.pins if name != model.name)
+    sums = f"they take at least {sum(needs.values())} bytes of {sum(usable.values())} that there are"
+    return Rejection(
+        RejectionCode.CONFLICT,
+        f"{model.name} does not fit beside what is pinned already ({others}): {sums}; unpin one of them first",
+        detail={"pinned": [name for name in state.pins if name != model.name], "needs": needs, "usable": usable},
+    )
+
+
+def _least(state: State, model: ModelState) -> int:
+    """The bytes that it takes, over all devices, by the launch that takes least."""
+    rungs = admission.usable_rungs(state.ledger, model)
+    return min((sum(need for _, need in needs) for _, needs in rungs), default=0)
 
 
 def tend(state: State) -> None:

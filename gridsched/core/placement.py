@@ -38,13 +38,19 @@ class Purpose(Enum):
     PIN = "it is pinned"
     RETURN = "it yielded to low work and comes back"
     RESTART = "it had grown, or its launch has changed, and is started anew"
+    DISPLACED = "it made room for a lease and comes back"
+
+
+COURTESIES = frozenset((Purpose.RESTART, Purpose.DISPLACED))
+"""Loads for which nobody goes: nobody asked for them (L6b, R8)."""
 
 
 @dataclass(slots=True, eq=False)
 class Errand:
     """A model that is to be loaded without a job: on a person's word, because it is pinned (R7), or because it yielded
     (R1) to `guest`. It stands among the wants as a job of `load_class` that came at `since`; `first`: before all
-    others of its class. `requests` are the persons to be answered, `aborted_loads` counts as a job's does (L6c)."""
+    others of its class. `requests` are the persons to be answered, `aborted_loads` counts as a job's does (L6c), and
+    `ttl_seconds` is how long they said that it may be idle (R6)."""
 
     purpose: Purpose
     load_class: JobClass
@@ -54,6 +60,7 @@ class Errand:
     first: bool = False
     requests: list[RequestId] = field(default_factory=list)
     aborted_loads: int = 0
+    ttl_seconds: float | None = None
 
     @property
     def rank(self) -> Rank:

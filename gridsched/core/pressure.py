@@ -62,7 +62,7 @@ def _cause(state: State, book: DeviceBook, before: Picture) -> tuple[str, int]:
     """The largest change since the sum was last in order."""
     changes = [
         (before.usable_bytes - book.usable_bytes, "a changed headroom"),
-        (book.external_bytes - before.external_bytes, "a program outside"),
+        (book.external_bytes - before.external_bytes, _outside(book)),
         (book.lost_bytes - before.lost_bytes, "memory that was not given back"),
     ]
     for instance_id, item in book.reservations.items():
@@ -70,6 +70,14 @@ def _cause(state: State, book: DeviceBook, before: Picture) -> tuple[str, int]:
         changes.append((grown_bytes, f"growth of {state.instances[instance_id].model.spec.name}"))
     grown_bytes, cause = max(changes, key=lambda change: change[0])
     return cause, grown_bytes
+
+
+def _outside(book: DeviceBook) -> str:
+    """The largest program outside, as far as anybody tells who that is."""
+    if not book.foreign:
+        return "a program outside"
+    largest = book.foreign[0]
+    return f"a program outside: {largest.name} (pid {largest.pid})"
 
 
 def relieve(state: State) -> None:

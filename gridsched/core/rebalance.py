@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from math import inf
 
 from gridsched.core import admission, leases, lifecycle, losses
+from gridsched.core.commands import AnswerRequest
+from gridsched.core.events import RebalanceAsked
 from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
@@ -54,6 +56,7 @@ def arrived(state: State, successor: Instance) -> None:
     del state.moving[model.name]
     model.instance, model.successor = successor, None
     successor.last_used_at, successor.ttl_seconds = old.last_used_at, old.ttl_seconds
+    successor.person_ttl_seconds = old.person_ttl_seconds
     lifecycle.stop(state, old, "R9", f"{model.name} has moved to {', '.join(successor.devices)}")
 
 
@@ -80,6 +83,41 @@ def look(state: State) -> None:
         for option, needs in _targets(state, instance, crowd):
             if state.ledger.fits(needs) and _begin(state, instance, option, needs):
                 return
+
+
+def asked(state: State, event: RebalanceAsked) -> None:
+    """A person wants it looked now, as if everything had been idle for long enough and nothing moved lately. Whatever
+    else a move must not do, this one must not either."""
+    crowd = _crowd(state)
+    due = [each for each in state.instances.values() if _could_move(state, each, crowd)]
+    why = _why_nothing_moves(state, due)
+    if not why:
+        due.sort(key=lambda each: (state.load_seconds(each.model, each.option), each.id))
+        for instance in due:
+            for option, needs in _targets(state, instance, crowd):
+                if state.ledger.fits(needs) and _begin(state, instance, option, needs):
+                    moves = {"from_devices": instance.devices, "to_devices": option.devices}
+                    state.out.append(AnswerRequest(event.request, detail={"model": instance.model.name, **moves}))
+                    return
+        why = "where they could be, there is no room for them beside what is there"
+    state.out.append(AnswerRequest(event.request, detail={"model": None, "why": why}))
+
+
+def _could_move(state: State, instance: Instance, crowd: Counter[DeviceName]) -> bool:
+    idle = instance.state is READY and not instance.grants and not instance.model.queue.count
+    return idle and _movable_from(state, instance, crowd) < inf
+
+
+def _why_nothing_moves(state: State, due: list[Instance]) -> str:
+    if state.draining:
+        return "the server is going away"
+    if state.moving:
+        return f"{', '.join(state.moving)} moves already"
+    if state.unplaced or _something_loads(state):
+        return "something loads, or is waited for"
+    if state.pressed:
+        return f"{', '.join(sorted(state.pressed))} holds more than may be planned"
+    return "" if due else "no idle model shares a device and could be elsewhere at its settings"
 
 
 def _crowd(state: State) -> Counter[DeviceName]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gridsched.core import admission, errands, pins, waiting
 from gridsched.core.admission import Fit
 from gridsched.core.instance import InstanceState
-from gridsched.core.placement import Purpose
+from gridsched.core.placement import Errand, Purpose
 from gridsched.core.queues import JobRecord
 from gridsched.core.residency import ModelState
 from gridsched.core.state import State
@@ -17,6 +17,10 @@ from gridsched.core.state import State
 PASSING = frozenset({"S4", "L6", "P6a"})
 """What passes by itself soon: people chat there, something else is loading, too many were started. A model that is to
 be started anew waits for that, and not for room."""
+
+RETURN_SECONDS = 600.0
+"""R8: how long what made room for a lease looks for room after its end. A guess: whoever took it meanwhile and still
+has it by then is at home there."""
 
 
 def refuse(state: State) -> None:
@@ -59,9 +63,10 @@ def _refuse_not_resident(state: State, model: ModelState) -> None:
 
 def _refuse_unfit(state: State, model: ModelState, fit: Fit) -> None:
     """L7: never, at once; not now, chats after `fit_wait`, and low work with them where a lease keeps it out (R8);
-    later, never here. A pin stays down (R7), and a model that was to be started anew stays gone (L6b)."""
-    only_waits = model.obstacle is not None and model.obstacle.rule in PASSING
-    if model.errand is not None and model.errand.purpose is Purpose.RESTART and not only_waits:
+    later, never here. A pin stays down (R7), a model that was to be started anew stays gone (L6b), and so does one that
+    made room for a lease and has found none since its end for a while (R8)."""
+    errand = model.errand
+    if errand is not None and _is_no_more_than_kind(state, model, errand):
         errands.end(state, model)
     if fit is Fit.LATER:
         model.unfit_since = None
@@ -79,6 +84,17 @@ def _refuse_unfit(state: State, model: ModelState, fit: Fit) -> None:
     errand = model.errand
     if errand is not None and errand.requests and (fit is Fit.NEVER or _is_late(state, model, errand.since)):
         errands.refuse(state, model, admission.unfit(state, model, fit))
+
+
+def _is_no_more_than_kind(state: State, model: ModelState, errand: Errand) -> bool:
+    """Whether a load that nobody asked for is given up, because there is no room for it."""
+    if errand.purpose is not Purpose.DISPLACED:
+        only_waits = model.obstacle is not None and model.obstacle.rule in PASSING
+        return errand.purpose is Purpose.RESTART and not only_waits
+    until = errand.since + RETURN_SECONDS
+    if until > state.now:
+        state.plan_wake_at = min(state.plan_wake_at, until)
+    return until <= state.now
 
 
 def _late(state: State, model: ModelState, records: Iterable[JobRecord]) -> list[JobRecord]:

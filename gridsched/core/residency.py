@@ -4,7 +4,7 @@ Owns the mutable records of instances, grants and models, and the questions that
 Must never compare two of them: who goes and who comes is decided in `eviction` and `planning`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from gridsched.core.cost import Use
@@ -19,6 +19,7 @@ from gridsched.core.pace import Pace
 from gridsched.core.placement import Errand, Obstacle, Plan, Want
 from gridsched.core.queues import JobRecord, ModelQueue
 from gridsched.core.record import record
+from gridsched.core.standing import OwnerProcess
 from gridsched.core.transitions import LeaseState
 
 READY = InstanceState.READY
@@ -59,7 +60,7 @@ class Instance:
     `restarting`: it takes no new work and goes with its last step, whatever plans say: its process is dead or stalled,
     or, with `retired` as (rule, reason), somebody wants it gone. `forced`: it was told to stop with steps in flight
     (R2). `unload_requests` are the persons to be answered when its memory is back. `ttl_seconds` is what the last job
-    of it asked for (R6).
+    of it asked for, `person_ttl_seconds` what a person did, for the whole of its life (R6).
     `chats` and `low` count the slots taken; `chats` only those whose job lives (S4). `hot_until` is R1's.
     `release_by` is when its memory is given up for lost (L5), `settle_by` when the first slot is whose client has left.
     `drain_until` is when its drain should be over (A6), `movable_from` from when it may be moved, busy or not (R9).
@@ -87,6 +88,7 @@ class Instance:
     forced: bool = False
     unload_requests: list[RequestId] = field(default_factory=list)
     ttl_seconds: float | None = None
+    person_ttl_seconds: float | None = None
     exited: bool = False
     released: bool = False
     lost: bool = False
@@ -166,16 +168,34 @@ class Instance:
 
 
 @dataclass(slots=True, eq=False)
+class LeaseWish:
+    """What somebody asked for at once: all of these devices, or none (R8). `request` is None once it was answered;
+    `lost_bytes` is what of ours is not back on those that are held."""
+
+    request: RequestId | None
+    leases: "list[Lease]" = field(default_factory=list)
+    lost_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Lease:
-    """A device for somebody else (R8). `request` is the wish that is answered once it is held. `seconds` count from
-    then, until `until`; None and inf for until it is released."""
+    """A device for somebody else (R8). `seconds` count from when all devices of its wish are held, until `until`; None
+    and inf for until it is released, or `process` has ended. `displaced` are the models that were ready and had to go
+    for it, in order: they come back at its end."""
 
     device: DeviceName
     owner: str
-    request: RequestId | None
+    wish: LeaseWish
     seconds: float | None
     state: LeaseState = LeaseState.REQUESTED
     until: float = inf
+    process: OwnerProcess | None = None
+    displaced: dict[ModelName, None] = field(default_factory=dict)
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing of ours is there any more."""
+        return self.state is LeaseState.HELD
 
 
 @record
@@ -197,7 +217,9 @@ class ModelState:
     `want`, `plan` and `obstacle` come from the last planning, exactly one of the last two where a job waits for a load,
     and `next_at`, when time alone could change them.
     `errand` is a load that it needs without a job. `pin` is what a person said of its being pinned, None for as
-    configured, and `put_down` that a person unloaded it (R7).
+    configured, and `put_down` that a person unloaded it (R7); `keeps`, that the pin outlives the server.
+    `spec` has the ladder that it is loaded by: that of `configured`, or the one that a person asked for, as long as the
+    process that it was asked for is there or to come.
     `unfit_since` is since when nothing we can do would make it fit (L7). `retry_at`, `failures`, `crashes`,
     `deaths`, `failure`: back-off (L6d); `pin_retry_at` is when its pin tries again (R7). `pace` is how long its steps
     take, `use` how much it is used and by whom (R5). `hot_until` is when it cools, whichever process people used, and
@@ -219,6 +241,7 @@ class ModelState:
     errand: Errand | None = None
     pin: bool | None = None
     put_down: bool = False
+    keeps: bool = False
     unfit_since: float | None = None
     failures: int = 0
     crashes: int = 0
@@ -236,9 +259,26 @@ class ModelState:
     given_up_at: float = -inf
     rungs: Rungs | None = None
     name: ModelName = field(init=False)
+    configured: ModelSpec = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.spec.name
+        self.configured = self.spec
+
+    def configure(self, spec: ModelSpec) -> None:
+        """As the configuration has it now. A ladder that a person asked for stands until that is another one."""
+        stands = self.spec is not self.configured and self.configured.launches == spec.launches
+        self.spec = replace(spec, options=self.spec.options) if stands else spec
+        self.configured = spec
+
+    def load_by(self, options: tuple[LaunchOption, ...]) -> None:
+        """A person wants it launched by these."""
+        self.spec = replace(self.configured, options=options)
+
+    def settle_ladder(self) -> None:
+        """A process has gone, or is not wanted any more: what a person asked for ends with it."""
+        if self.spec is not self.configured and self.instance is None and self.errand is None:
+            self.spec = self.configured
 
     @property
     def pinned(self) -> bool:

@@ -22,6 +22,7 @@ from gridsched.core import (
     families,
     growth,
     guard,
+    keeping,
     leases,
     lifecycle,
     losses,
@@ -61,10 +62,13 @@ from gridsched.core.events import (
     PinAsked,
     PolicyChanged,
     ProbeDue,
+    RebalanceAsked,
     SlotSettled,
+    StandingTold,
     StepEnded,
     TimerFired,
     UnloadAsked,
+    WishWithdrawn,
 )
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.invariants import check
@@ -120,6 +124,9 @@ class Scheduler:
             PinAsked: partial(persons.pin_asked, self._state),
             LeaseAsked: partial(leases.asked, self._state),
             LeaseReleased: partial(leases.released, self._state),
+            WishWithdrawn: partial(persons.withdrawn, self._state),
+            RebalanceAsked: partial(rebalance.asked, self._state),
+            StandingTold: partial(keeping.told, self._state),
             DeviceRead: self._device_read,
             DevicesChanged: self._devices_changed,
             ModelsChanged: self._models_changed,
@@ -161,6 +168,7 @@ class Scheduler:
         if wake_at != state.wake_at:
             state.wake_at = wake_at
             state.out.append(ArmTimer(None if wake_at == inf else wake_at))
+        keeping.tell(state)
         if self._guarded:
             guard.check_step(state)
         if self._check_invariants:
@@ -498,6 +506,8 @@ class Scheduler:
         self._lawfully(lifecycle.became_ready, instance)
         if instance.model.successor is instance:
             rebalance.arrived(self._state, instance)
+        if self._state.leases:
+            leases.is_back(self._state, instance.model)
 
     def _instance_exited(self, event: InstanceExited) -> None:
         instance = self._instance(event.instance_id)

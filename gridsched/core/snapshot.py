@@ -7,27 +7,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gridsched.core.commands import Log, Rejection
+from gridsched.core.events import Foreign
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass, JobKind
 from gridsched.core.model import LaunchOption, Tier
+from gridsched.core.standing import OwnerProcess
 from gridsched.core.transitions import LeaseState
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """R8: whose a device is for now. `until_seconds` is None until it is released, and while it is not held yet."""
+    """R8: whose a device is for now. `until_seconds` is None until it is released, and while it is not held yet.
+    `process`: it ends with this one. `displaced` are the models that come back at its end."""
 
     state: LeaseState
     owner: str
     until_seconds: float | None
+    process: OwnerProcess | None = None
+    displaced: tuple[ModelName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
     """Bytes of one device. `reserved` is what the ledger holds for living instances, `freeing` what draining and
     stopping ones give back, `lost` what a gone process never gave back (L5). `lost_since_seconds`: the device itself
-    does not answer since then, for the reason `lost_why` (D6)."""
+    does not answer since then, for the reason `lost_why` (D6). `foreign` are the largest programs outside."""
 
     name: DeviceName
     total_bytes: int
@@ -42,6 +47,7 @@ class DeviceView:
     lease: LeaseView | None = None
     lost_since_seconds: float | None = None
     lost_why: str = ""
+    foreign: tuple[Foreign, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,8 @@ class InstanceView:
     """One process, or one that is being started or stopped. Times are the actor's clock, in seconds. `paused`: it
     stands still while people chat (S10). `option_key` is of the launch that it is (L2). `reserved_bytes`: what its
     devices reserve for it, which is what one like it took where that was measured. `host_held_bytes`: of host
-    memory, as `HostMemoryRead` says."""
+    memory, as `HostMemoryRead` says. `load_seconds` is what its load is expected to take, `expires_at_seconds` when it
+    is unloaded if it stays idle (R6); None for never, and while it works."""
 
     id: InstanceId
     model: ModelName
@@ -67,6 +74,8 @@ class InstanceView:
     option_key: str = ""
     reserved_bytes: int = 0
     host_held_bytes: int | None = None
+    load_seconds: float = 0.0
+    expires_at_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,7 @@ class LoadView:
 
     `plan` is how it would be launched, by `option`; with a `rule` it begins later, for that `reason`, without one at
     once. Without a plan `reason` is why there is none now, and `refusal` is given where nothing that runs could make
-    room (L7), or no load is taken on at all.
+    room (L7), or no load is taken on at all. `load_seconds` is what the load is expected to take.
     """
 
     model: ModelName
@@ -165,6 +174,7 @@ class LoadView:
     rule: str = ""
     reason: str = ""
     refusal: Rejection | None = None
+    load_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from gridsched.core.placement import Obstacle, Plan
 from gridsched.core.policy import Policy
 from gridsched.core.queues import CLASSES, ClassCounts, Deadlines, JobRecord, Rank
 from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
+from gridsched.core.standing import Kept
 from gridsched.core.starts import Starts
 from gridsched.core.story import Story
 from gridsched.core.thrash import Loads
@@ -50,11 +51,12 @@ class State:
     under pressure, `pictures` what each held when it last was not (R6a). `loads` are those of late (R4a), `starts`
     those of the last minute (P6a). `moving` are the models with a successor, `movable` says that one may be moved some
     day, `move_waits` that one only waits for a device to say that its memory is free (R9).
+    `kept` is what persons asked for that outlives the server (`keeping`).
     """
 
     __slots__ = (
         "counts", "deadlines", "draining", "entered", "errands", "families", "grant_ids", "grants", "groups",
-        "instances", "jobs", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key",
+        "instances", "jobs", "kept", "keys", "last_instance", "last_number", "leases", "ledger", "load_seconds_by_key",
         "loads", "lost", "low_plans_matter", "models", "modes", "movable", "move_waits", "moving", "now", "out",
         "pictures", "pins", "plan_wake_at", "plans", "policy", "pressed", "reliefs", "replan_due", "server", "spanning",
         "starts", "stirred", "story", "tails", "touched", "turned", "unplaced", "waiting_models", "wake_at", "wakes",
@@ -78,6 +80,7 @@ class State:
         self.load_seconds_by_key: dict[str, float] = {}
         self.loads = Loads()
         self.starts = Starts()
+        self.kept = Kept()
         self.moving: dict[ModelName, ModelState] = {}
         self.movable = False
         self.move_waits = False

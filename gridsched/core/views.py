@@ -8,7 +8,7 @@ from itertools import takewhile
 from math import inf
 from operator import itemgetter
 
-from gridsched.core import cost, pins, relief, words
+from gridsched.core import ahead, cost, pins, relief, words
 from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
@@ -16,7 +16,7 @@ from gridsched.core.job import JobClass
 from gridsched.core.ledger import DeviceBook
 from gridsched.core.placement import Obstacle, Plan
 from gridsched.core.queues import CLASSES, JobRecord, ModelQueue, Rank
-from gridsched.core.residency import GrantRecord, Instance, ModelState
+from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
 from gridsched.core.snapshot import (
     DeviceView,
     Explanation,
@@ -233,7 +233,6 @@ def plan_of(state: State, plan: Plan) -> PlanView:
 def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
     mode = state.modes.get(book.spec.name)
     lease = state.leases.get(book.spec.name)
-    until = lease.until if lease is not None and lease.until < inf else None
     loss = state.lost.get(book.spec.name)
     freeing = reserved = 0
     for instance_id, item in book.reservations.items():
@@ -254,10 +253,16 @@ def _device(state: State, book: DeviceBook, now: float) -> DeviceView:
         lost_bytes=book.lost_bytes,
         interactive_mode=mode is not None and mode.active(now),
         pressure=book.pressure,
-        lease=None if lease is None else LeaseView(lease.state, lease.owner, until),
+        lease=None if lease is None else _lease(lease),
         lost_since_seconds=None if loss is None else loss.since,
         lost_why="" if loss is None else loss.why,
+        foreign=book.foreign,
     )
+
+
+def _lease(lease: Lease) -> LeaseView:
+    until = lease.until if lease.until < inf else None
+    return LeaseView(lease.state, lease.owner, until, lease.process, tuple(lease.displaced))
 
 
 def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
@@ -266,6 +271,7 @@ def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
     pages = [book.reservations.get(instance.id) for book in state.ledger.books.values()]
     held = [page for page in pages if page is not None]
     measured = bool(held) and all(page.measured for page in held)
+    expires_at = ahead.idle_until(instance)
     return InstanceView(
         id=instance.id,
         model=instance.model.spec.name,
@@ -283,6 +289,8 @@ def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
         paused=instance.paused,
         option_key=option.key,
         host_held_bytes=instance.host_held_bytes,
+        load_seconds=state.load_seconds(instance.model, option),
+        expires_at_seconds=None if expires_at == inf else expires_at,
     )
 
 

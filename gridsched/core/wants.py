@@ -8,7 +8,7 @@ from math import inf
 
 from gridsched.core import yielding
 from gridsched.core.job import JobClass
-from gridsched.core.placement import Errand, Obstacle, Purpose, Want
+from gridsched.core.placement import COURTESIES, Errand, Obstacle, Want
 from gridsched.core.queues import JobRecord, Rank
 from gridsched.core.residency import ModelState
 from gridsched.core.serving import batch_lift_at
@@ -31,8 +31,9 @@ def _want_of(state: State, model: ModelState, *, chatting: bool) -> Want | None:
     errand, bar = model.errand, None
     if errand is not None:
         bar = _bar(state, model, errand)
-        # One that must not be begun yet keeps no job of its model from having it loaded.
-        if job is None or (bar is None and errand.rank < state.keys.load_rank(job)):
+        # One that must not be begun yet, or for which nobody goes, keeps no job of its model from having it loaded.
+        kept = bar is not None or errand.purpose in COURTESIES
+        if job is None or (not kept and errand.rank < state.keys.load_rank(job)):
             return _want_of_errand(state, model, errand, bar)
     return _want_of_job(state, model, job, bar, chatting=chatting) if job is not None else None
 
@@ -88,7 +89,7 @@ def _want_of_errand(state: State, model: ModelState, errand: Errand, bar: Obstac
         None,
         errand.load_class,
         errand.rank,
-        None if errand.purpose is Purpose.RESTART else errand.rank,  # L6b: nobody goes for a courtesy
+        None if errand.purpose in COURTESIES else errand.rank,
         evict_class,
         starved_at,
         next_at=starved_at if starved_at > state.now else inf,

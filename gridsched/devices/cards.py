@@ -15,11 +15,11 @@ from typing import Protocol
 
 import trio
 
-from gridsched.core.events import DeviceRead
+from gridsched.core.events import DeviceRead, Foreign
 from gridsched.core.ids import DeviceName, InstanceId
 from gridsched.devices.difference import Difference, Seen
 from gridsched.devices.groups import CGROUP
-from gridsched.devices.procfs import PROC, MemoryUnreadable, available_bytes, process_trees
+from gridsched.devices.procfs import PROC, MemoryUnreadable, available_bytes, name_of, process_trees
 from gridsched.ports import DeviceInfo
 from gridsched.threads import in_thread
 
@@ -34,6 +34,9 @@ update takes minutes, and opening costs a card that sleeps about a second."""
 
 FLAP_LINES, FLAP_SECONDS = 10, 600.0
 """So many lines about one card in so long are enough."""
+
+MOST_FOREIGN = 16
+"""So many programs outside are told of a card: on a desktop dozens draw, and hold a few megabytes each."""
 
 HANGS = f"its driver did not answer for {CALL_SECONDS:g} s"
 
@@ -65,13 +68,15 @@ class CardDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What a thread brings back: the cards that answer, why others do not, and whose pid is whose."""
+    """What a thread brings back: the cards that answer, why others do not, whose pid is whose, and what the system
+    calls the others."""
 
     glimpses: Mapping[DeviceName, Glimpse] = field(default_factory=dict)
     silent: Mapping[DeviceName, str] = field(default_factory=dict)
     families: Mapping[InstanceId, frozenset[int]] = field(default_factory=dict)
     living: frozenset[InstanceId] = frozenset()
     available_bytes: int | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 class CardMonitor:
@@ -162,7 +167,10 @@ class CardMonitor:
                 silent[info.spec.name] = str(error)
         living = (one for one, pids in families.items() if any((self._proc / str(pid)).exists() for pid in pids))
         shared = any(glimpse.used_bytes is None for glimpse in glimpses.values())
-        return _Looked(glimpses, silent, families, frozenset(living), self._available_bytes() if shared else None)
+        others = {pid for glimpse in glimpses.values() for pid in glimpse.by_pid} - ours
+        names = {pid: name_of(pid, self._proc) for pid in others}
+        spare_bytes = self._available_bytes() if shared else None
+        return _Looked(glimpses, silent, families, frozenset(living), spare_bytes, names)
 
     def _available_bytes(self) -> int | None:
         try:
@@ -217,6 +225,7 @@ class CardMonitor:
             used_bytes=used_bytes,
             held=tuple((one, held[one]) for one in processes if one in held),
             by_difference=frozenset(grown.keys() & processes.keys()),
+            foreign=_foreign(sight.others, looked.names),
         )
 
     def _nameless(
@@ -255,6 +264,13 @@ def _sight(glimpse: Glimpse, families: Mapping[InstanceId, frozenset[int]]) -> _
     ours = frozenset().union(*families.values())
     others = {pid: size for pid, size in glimpse.by_pid.items() if pid not in ours}
     return _Sight(glimpse.used_bytes, held, frozenset(listed), others)
+
+
+def _foreign(others: Mapping[int, int | None], names: Mapping[int, str]) -> tuple[Foreign, ...]:
+    """The largest of the others first, those without a figure last. What has no name has ended meanwhile."""
+    found = [Foreign(pid, names[pid], size) for pid, size in others.items() if names.get(pid)]
+    found.sort(key=lambda one: (-(one.bytes or 0), one.pid))
+    return tuple(found[:MOST_FOREIGN])
 
 
 def _used_of_host(total_bytes: int, held_bytes: int, available_bytes: int | None) -> int:

@@ -6,7 +6,8 @@ process: it only reads. Processes are read in a thread, because the kernel walks
 
 The one device's total is the budget, not the machine's memory. *Used* is what our processes hold, and besides that only
 what the rest of the machine has taken *out of the budget*: as long as the machine could still give us all of the
-budget we have not used, programs outside cost us nothing.
+budget we have not used, programs outside cost us nothing. Which programs those are is not told: what the machine
+lacks is nobody's more than anybody else's, and nearly all of them hold host memory.
 """
 
 from collections.abc import Mapping

@@ -124,6 +124,15 @@ def _namespace(folder: Path) -> str | None:
         return None
 
 
+def name_of(pid: int, proc: Path = PROC) -> str:
+    """What the system calls a process, in characters that can be printed; empty when it is not there."""
+    try:
+        text = (proc / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return "".join(each if each.isprintable() else "?" for each in text) or "?"
+
+
 def memory_of(pids: Collection[int], proc: Path = PROC) -> ProcessMemory | None:
     """The resident memory of these processes together, None where none of them can be read.
 

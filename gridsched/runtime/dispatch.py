@@ -18,6 +18,7 @@ from gridsched.core.commands import (
     GrantStep,
     KeepLoadTime,
     KeepMeasurement,
+    KeepStanding,
     Log,
     LogEvent,
     PauseInstance,
@@ -116,6 +117,8 @@ class Dispatch:
                 self._nursery.start_soon(self._keep, key, measured, self._account(command))
             case KeepLoadTime(_, key, seconds):
                 self._nursery.start_soon(self._store.keep_load_time, key, seconds)
+            case KeepStanding(standing):
+                self._nursery.start_soon(self._wishes.memory.keep(standing))
             case Log() | ArmTimer():
                 raise AssertionError("the actor keeps its log and its timer itself")
             case _:

@@ -26,6 +26,7 @@ from gridsched.ports import (
     HeldOnHost,
     HostMemory,
     MemoryPressure,
+    StandingStore,
     Store,
     Upstream,
 )
@@ -38,7 +39,7 @@ from gridsched.runtime.dispatch import Dispatch, tell_served
 from gridsched.runtime.heartbeat import Listener, Phase, heartbeat
 from gridsched.runtime.steady import ClockWatch
 from gridsched.runtime.tape import Recorder
-from gridsched.runtime.wishes import Wishes
+from gridsched.runtime.wishes import Memory, Wishes
 
 LOOK_SECONDS = 1.0
 """A crowd that asks for what fails to load reads the disk once in this time."""
@@ -59,6 +60,7 @@ class Parts:
     held_on_host: HeldOnHost | None = None
     pressure: Callable[[], MemoryPressure | None] = lambda: None
     silent: tuple[str, ...] = ()
+    standing: StandingStore | None = None
 
     def devices_changed(self) -> DevicesChanged:
         """The event that tells of what there is to plan with."""
@@ -119,7 +121,7 @@ class Runtime:
         self._watch = ClockWatch(parts.clock, self.note)
         self.adviser = Adviser(parts.catalog)
         self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
-        self.wishes = Wishes(self._actor.post, self.adviser)
+        self.wishes = Wishes(self._actor.post, self.adviser, Memory(parts.standing, parts.clock))
         self.draining = False
         self._beat = beat
         self._look_at: dict[ModelName, float] = {}
@@ -222,6 +224,7 @@ class Runtime:
             self.dispatch.connect(self.desk, self.wishes, self.post, processes)
             self.post(self.parts.devices_changed())
             await self._sampler.read()  # what is pinned loads at once (R7)
+            self.wishes.memory.tell(self.post)
             tell_served(self.parts.catalog, self.post)
             async with trio.open_nursery() as inner:
                 self._start_inner(inner)

@@ -102,17 +102,26 @@ class Engines:
         return end([engine.process for engine in engines], self._grace_seconds)
 
     def _unload(self, wanted: Sequence[Engine], verdict: Verdict) -> bool:
-        """Ask the gateway first: it drains, and does not take the end for a crash. Whether that has ended them all."""
+        """Ask the gateway first: it drains, and does not take the end for a crash. Whether that has ended them all; it
+        says that it has begun (202) long before."""
         if not verdict.healthy or verdict.owner is None:
             return False
         path = f"/api/models/{quote(wanted[0].model, safe='')}/unload"
         try:
-            answer = ask(host_of(verdict.owner.port), verdict.owner.port, "POST", path, UNLOAD_SECONDS, {})
+            port = verdict.owner.port
+            answer = ask(host_of(port), port, "POST", path, UNLOAD_SECONDS, {}, token=self._admin_token())
         except NoAnswer:
             return False
         return answer.status < HTTPStatus.BAD_REQUEST and not wait_gone(
             [each.process for each in wanted], UNLOAD_SECONDS
         )
+
+    def _admin_token(self) -> str:
+        """With API keys a gateway asks for a credential on this machine, too; "" where there is none to be read."""
+        try:
+            return self._places.admin_token.read_text(encoding="ascii", errors="replace").strip()
+        except OSError:
+            return ""
 
     def _carrying_a_token(self, models: Mapping[str, str]) -> Iterator[Engine]:
         try:

@@ -36,11 +36,14 @@ class NoAnswer(Exception):
     """Nothing came back; why, in a few words."""
 
 
-def ask(host: str, port: int, method: str, path: str, seconds: float, body: object = None) -> Answer:
-    """One request. Raises NoAnswer."""
+def ask(
+    host: str, port: int, method: str, path: str, seconds: float, body: object = None, *, token: str = ""
+) -> Answer:
+    """One request, with a credential where there is one. Raises NoAnswer."""
     connection = http.client.HTTPConnection(host, port, timeout=seconds)
     deadline = time.monotonic() + seconds
     headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
     try:
         connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
         answer = http.client.HTTPResponse(_Timed(connection.sock, deadline), method=method)  # type: ignore[arg-type]  # all of a socket that it uses

@@ -55,6 +55,11 @@ class Places:
         return self.data / "watchdog"
 
     @property
+    def admin_token(self) -> Path:
+        """The gateway's own credential of this machine."""
+        return self.data / "admin.token"
+
+    @property
     def token(self) -> Path:
         """The credential that every tool asks for."""
         return self.data / "watchdog.token"

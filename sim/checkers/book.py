@@ -3,7 +3,7 @@
 Owns the reconstruction that every checker reads: who waits, grants, processes, readings, leases, wishes. It is written
 without looking at the scheduler's own books, so that a mistake there cannot hide here. It judges nothing.
 
-What may be asked of it stands in `facts`.
+What may be asked of it stands in `facts`. It is long because each kind of event and command is heard here.
 """
 
 from collections.abc import Callable
@@ -45,11 +45,13 @@ from gridsched.core.events import (
     PinAsked,
     PolicyChanged,
     ProbeDue,
+    RebalanceAsked,
     SlotSettled,
     StepEnded,
     UnloadAsked,
+    WishWithdrawn,
 )
-from gridsched.core.ids import GrantId, JobId
+from gridsched.core.ids import DeviceName, GrantId, JobId
 from gridsched.core.job import Job, JobClass, OutcomeKind
 from sim.checkers.facts import Facts
 from sim.checkers.notes import LONG_AGO, GrantNote, InstanceNote, JobNote, LeaseNote, Line, Wish, WishNote
@@ -82,6 +84,8 @@ class Book(Facts):
             UnloadAsked: self._unload_asked,
             PinAsked: self._pin_asked,
             LeaseAsked: self._lease_asked,
+            RebalanceAsked: self._rebalance_asked,
+            WishWithdrawn: self._wish_withdrawn,
             LeaseReleased: self._lease_released,
             DeviceRead: self._read,
             HostMemoryRead: self._host_read,
@@ -248,6 +252,7 @@ class Book(Facts):
             self.starved_models.add(one.model)
         if one.stopped_at == LONG_AGO:
             self._going(one)
+        self._displaced_by_leases(one)
         one.state = "exited"
         self.shrunk_at = self.now
         self._stand_no_more(one)
@@ -346,6 +351,12 @@ class Book(Facts):
     def _load_asked(self, event: LoadAsked) -> None:
         self._wish(event)
         self.put_down.discard(event.model)
+        if event.ttl_seconds:
+            self.ttls_said[event.model] = min(event.ttl_seconds, self.ttls_said.get(event.model, event.ttl_seconds))
+
+    def _rebalance_asked(self, event: RebalanceAsked) -> None:
+        self._wish(event)
+        self.rebalance_asked_at = self.now
 
     def _unload_asked(self, event: UnloadAsked) -> None:
         self._wish(event)
@@ -358,6 +369,8 @@ class Book(Facts):
 
     def _pin_asked(self, event: PinAsked) -> None:
         self._wish(event)
+        note = self.wishes[event.request]
+        note.before = self.pin_said.get(event.model), event.model in self.put_down
         self.pin_said[event.model] = event.pinned
         self.forgotten.discard(event.model)
         if event.pinned:
@@ -365,18 +378,33 @@ class Book(Facts):
 
     def _lease_asked(self, event: LeaseAsked) -> None:
         self._wish(event)
-        self.leases.setdefault(event.device, LeaseNote(event, self.now))
+        for device in event.devices:
+            self.leases.setdefault(device, LeaseNote(event, self.now))
+
+    def _wish_withdrawn(self, event: WishWithdrawn) -> None:
+        """Who had not been answered yet is no more."""
+        if self.wishes.pop(event.request, None) is None:
+            return
+        for device, lease in list(self.leases.items()):
+            if lease.asked.request == event.request:
+                self._lease_ends(device)
 
     def _end_leases(self) -> None:
         """A lease with a duration ends by itself."""
         for device, lease in list(self.leases.items()):
             seconds, began = lease.asked.seconds, lease.held_at
             if seconds is not None and began is not None and self.now >= began + seconds - 1e-6:
-                del self.leases[device]
+                self._lease_ends(device)
 
     def _lease_released(self, event: LeaseReleased) -> None:
         self._wish(event)
-        self.leases.pop(event.device, None)
+        self._lease_ends(event.device)
+
+    def _lease_ends(self, device: DeviceName) -> None:
+        """What it sent away may come back."""
+        lease = self.leases.pop(device, None)
+        if lease is not None:
+            self.displaced.update(dict.fromkeys(lease.displaced, self.now))
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -431,10 +459,17 @@ class Book(Facts):
             self.has_grown(one) or self.outdated(one) or (one.anew and one.state == "starting")
         ):  # that load begins elsewhere
             self.regrown.add(one.model)
+        self._displaced_by_leases(one)
         if one.state != "exited":
             one.state = "stopping"
         self._stand_no_more(one)
         self._going(one)
+
+    def _displaced_by_leases(self, one: InstanceNote) -> None:
+        """What was ready and goes, or dies on its way, from a leased device may come back at the lease's end."""
+        for device in one.devices if one.state == "ready" else ():
+            if device in self.leases:
+                self.leases[device].displaced.add(one.model)
 
     def _note_pause(self, command: PauseInstance) -> None:
         one = self.instances.get(command.instance_id)
@@ -469,17 +504,34 @@ class Book(Facts):
             return
         wish, refused = note.wish, command.rejection is not None
         if isinstance(wish, LeaseAsked):
-            lease = self.leases.get(wish.device)
+            self._lease_answered(wish, refused=refused)
+        elif isinstance(wish, UnloadAsked):
+            self._unload_answered(note, wish, command)
+        elif isinstance(wish, PinAsked) and refused:
+            said, was_down = note.before
+            self.pin_said.pop(wish.model, None)
+            if said is not None:
+                self.pin_said[wish.model] = said
+            if was_down:
+                self.put_down.add(wish.model)
+
+    def _lease_answered(self, wish: LeaseAsked, *, refused: bool) -> None:
+        for device in wish.devices:
+            lease = self.leases.get(device)
             if lease is not None and lease.asked.request == wish.request:
                 if refused:
-                    del self.leases[wish.device]
+                    self._lease_ends(device)
                 else:
                     lease.held_at = self.now
-        elif isinstance(wish, UnloadAsked) and note.put_down and command.rejection is not None:
-            if command.rejection.code is not RejectionCode.UNLOAD_UNVERIFIED:
-                self.put_down.discard(wish.model)
-        elif isinstance(wish, PinAsked) and refused:
-            self.pin_said.pop(wish.model, None)
+
+    def _unload_answered(self, note: WishNote, wish: UnloadAsked, command: AnswerRequest) -> None:
+        """One that was refused has changed nothing; one that was not keeps its model from coming back after a lease."""
+        if command.rejection is None:
+            self.displaced.pop(wish.model, None)
+            for lease in self.leases.values():
+                lease.displaced.discard(wish.model)
+        elif note.put_down and command.rejection.code is not RejectionCode.UNLOAD_UNVERIFIED:
+            self.put_down.discard(wish.model)
 
     def _note_measurement(self, command: KeepMeasurement) -> None:
         if command.measured_bytes:

@@ -51,6 +51,9 @@ class Facts:
         self.wishes: dict[RequestId, WishNote] = {}
         self.answered: set[RequestId] = set()
         self.leases: dict[DeviceName, LeaseNote] = {}
+        self.displaced: dict[ModelName, float] = {}
+        self.ttls_said: dict[ModelName, float] = {}
+        self.rebalance_asked_at = LONG_AGO
         self.lost_devices: set[DeviceName] = set()
         self.pin_said: dict[ModelName, bool] = {}
         self.put_down: set[ModelName] = set()
@@ -152,9 +155,13 @@ class Facts:
         """Whether a person wants it gone, or a device of it for herself (R7, R8)."""
         if self.leases and any(device in self.leases for device in one.devices):
             return True
-        return bool(self.wishes) and any(
-            isinstance(note.wish, UnloadAsked) and note.wish.model == one.model for note in self.wishes.values()
-        )
+        return bool(self.wishes) and any(self._wants_it_gone(note, one) for note in self.wishes.values())
+
+    def _wants_it_gone(self, note: WishNote, one: InstanceNote) -> bool:
+        wish = note.wish
+        if isinstance(wish, LoadAsked) and wish.model == one.model:
+            return bool(wish.options) and one.start.option.key not in [option.key for option in wish.options]
+        return isinstance(wish, UnloadAsked) and wish.model == one.model
 
     def has_grown(self, one: InstanceNote) -> bool:
         """L6b: whether it holds clearly more than it was estimated to, or more host memory than it may."""

@@ -8,9 +8,10 @@ from gridsched.core.job import JobClass
 from gridsched.core.policy import Policy
 from sim.checkers.checker import Checker, Violation, Waits
 from sim.checkers.facts import Facts
-from sim.checkers.notes import InstanceNote, JobNote
+from sim.checkers.notes import LONG_AGO, InstanceNote, JobNote
 
 FREEZE_SECONDS = 12.0  # L3: for at most 10 s after a stop, what others hold may be seen as it was before; and two polls
+COMES_BACK_SECONDS = 660.0  # R8: it is given up ten minutes after the lease; one that gave way to a chat begins anew
 MOVE_IDLE_SECONDS = 300.0  # R9: what has been idle for so long may be loaded elsewhere beside itself
 
 
@@ -37,6 +38,7 @@ class Loads(Checker):
             self.broken("S6c", f"{start.model} is loaded while instance {other.id} is {other.state}")
         loaders = [note for note in book.wanting(start.model) if not note.job.warm_only]
         errand = book.wished(start.model) or book.maybe_pinned(start.model) or start.model in book.regrown
+        errand = errand or self._comes_back(start)
         if not loaders and not errand and other is None and not self._returns(start):
             self.broken("S9", f"{start.model} is loaded although nobody waits who may cause a load")
         low = all(note.low for note in loaders) and not book.wished(start.model)
@@ -51,7 +53,14 @@ class Loads(Checker):
     def _moves(self, other: InstanceNote) -> bool:
         """R9: whether a model may be on its way to another device, beside itself."""
         idle = self.book.now - max(other.used_at, other.ready_at)
+        if self.book.rebalance_asked_at == self.book.now:  # a person wants it looked at now
+            idle = MOVE_IDLE_SECONDS
         return other.state == "ready" and not other.slots and idle >= MOVE_IDLE_SECONDS - 1e-6
+
+    def _comes_back(self, start: StartInstance) -> bool:
+        """R8: what had to go for a lease comes back after its end, for a while."""
+        ended_at = self.book.displaced.get(start.model, LONG_AGO)
+        return self.book.now <= ended_at + COMES_BACK_SECONDS
 
     def _returns(self, start: StartInstance) -> bool:
         """R1: a hot model that has yielded to low work comes back by itself."""

@@ -6,12 +6,12 @@ Owns the records and the questions that one of them answers alone. Written witho
 from dataclasses import dataclass, field
 
 from gridsched.core.commands import StartInstance
-from gridsched.core.events import LeaseAsked, LeaseReleased, LoadAsked, PinAsked, UnloadAsked
+from gridsched.core.events import LeaseAsked, LeaseReleased, LoadAsked, PinAsked, RebalanceAsked, UnloadAsked
 from gridsched.core.ids import DeviceName, GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass
 
 LONG_AGO = float("-inf")
-Wish = LoadAsked | UnloadAsked | PinAsked | LeaseAsked | LeaseReleased
+Wish = LoadAsked | UnloadAsked | PinAsked | LeaseAsked | LeaseReleased | RebalanceAsked
 
 
 @dataclass(slots=True, eq=False)
@@ -130,17 +130,20 @@ class Line:
 
 @dataclass(slots=True, eq=False)
 class LeaseNote:
-    """Somebody's device (R8). `held_at` is None until that was answered."""
+    """Somebody's device (R8). `held_at` is None until that was answered; `displaced` are those that went for it."""
 
     asked: LeaseAsked
     asked_at: float
     held_at: float | None = None
+    displaced: set[ModelName] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
 class WishNote:
-    """A person's wish that is not answered yet. `put_down`: by it a pinned model is to stay down."""
+    """A person's wish that is not answered yet. `put_down`: by it a pinned model is to stay down. `before`: what was
+    said of a pin until then, and whether it was to stay down, which holds on where this one is refused."""
 
     wish: Wish
     asked_at: float
     put_down: bool = False
+    before: tuple[bool | None, bool] = (None, False)

@@ -31,6 +31,7 @@ class Starts(Checker):
         self._untold: dict[InstanceId, str] = {}  # starting or ready
         self._deaths: defaultdict[ModelName, list[float]] = defaultdict(list)
         self._until: dict[ModelName, float] = {}
+        self._launches: dict[ModelName, tuple[str, list[str]]] = {}
 
     def hears(self) -> Mapping[type, Callable[..., None]]:
         """Ends, and what ends a back-off."""
@@ -82,7 +83,8 @@ class Starts(Checker):
         self._deaths.pop(model, None)
 
     def _models_changed(self, event: ModelsChanged) -> None:
-        there = {spec.name for spec in event.models}
-        for name in [*self._until, *self._deaths]:
-            if name not in there:
+        launches = {spec.name: (spec.launched_with, [option.key for option in spec.options]) for spec in event.models}
+        for name in {*self._until, *self._deaths}:
+            if launches.get(name) != self._launches.get(name):  # whoever has mended it is not to wait
                 self._forgive(name)
+        self._launches = launches

@@ -43,7 +43,8 @@ class Stops(Checker):
     def _is_idle(self, one: InstanceNote) -> bool:
         """R6: longer than its model is kept, as configured or as its last jobs asked."""
         spec = self.book.models[one.model]
-        limits = [seconds for seconds in (spec.idle_ttl_seconds, one.ttl) if seconds]
+        said = self.book.ttls_said.get(one.model)
+        limits = [seconds for seconds in (spec.idle_ttl_seconds, one.ttl, said) if seconds]
         idle = self.book.now - max(one.used_at, one.ready_at)
         return bool(limits) and idle >= min(limits) - CLOSE
 

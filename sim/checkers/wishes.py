@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gridsched.core.commands import AnswerRequest, GrantStep, StartInstance
+from gridsched.core.commands import AnswerRequest, GrantStep, KeepStanding, StartInstance
 from gridsched.core.events import LeaseAsked, LoadAsked, UnloadAsked
 from gridsched.core.ids import DeviceName, ModelName
 from sim.checkers.checker import Checker
@@ -14,7 +14,12 @@ class Wishes(Checker):
 
     def judges(self) -> Mapping[type, Callable[..., None]]:
         """Answers, and what must not happen on a leased device."""
-        return {AnswerRequest: self._judge_answer, StartInstance: self._judge_start, GrantStep: self._judge_grant}
+        return {
+            AnswerRequest: self._judge_answer,
+            StartInstance: self._judge_start,
+            GrantStep: self._judge_grant,
+            KeepStanding: self._judge_kept,
+        }
 
     def _judge_answer(self, command: AnswerRequest) -> None:
         note = self.book.wishes.get(command.request)
@@ -41,14 +46,25 @@ class Wishes(Checker):
             if old:
                 self.broken("R7", f"{wish.model} is said to be gone and instance {old[0].id} is {old[0].state}")
         if isinstance(wish, LeaseAsked):
-            there = [one for one in book.living() if wish.device in one.devices and not book.lost(one)]
+            there = [one for one in book.living() if set(wish.devices) & set(one.devices) and not book.lost(one)]
             if there:
-                self.broken("R8", f"{wish.device} is said to be held and instance {there[0].id} is {there[0].state}")
+                self.broken("R8", f"{wish.devices} is said to be held and instance {there[0].id} is {there[0].state}")
 
     def _judge_start(self, command: StartInstance) -> None:
         for device in command.option.devices:
             if device in self.book.leases:
                 self.broken("R8", f"{command.model} is started on {device}, which is leased")
+
+    def _judge_kept(self, command: KeepStanding) -> None:
+        """What is kept over a restart are the leases that there are, and words that hold."""
+        book = self.book
+        leased = {lease.device for lease in command.standing.leases}
+        if leased != book.leases.keys():
+            self.broken("R8", f"leases of {sorted(leased)} are kept, and there are those of {sorted(book.leases)}")
+        for word in command.standing.words:
+            pinned = not word.put_down and (word.configured if word.pin is None else word.pin)
+            if pinned is not book.pinned(word.model):
+                self.broken("R7", f"of {word.model} is kept that it is{'' if pinned else ' not'} pinned")
 
     def _judge_grant(self, command: GrantStep) -> None:
         if not self.book.leases:

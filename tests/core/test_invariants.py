@@ -12,7 +12,7 @@ from gridsched.core.job import JobClass
 from gridsched.core.losses import Loss
 from gridsched.core.modes import DeviceMode, Turn
 from gridsched.core.placement import Plan, Want
-from gridsched.core.residency import Instance, Lease, ModelState
+from gridsched.core.residency import Instance, Lease, LeaseWish, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import LeaseState
 from tests.stories.world import BACKGROUND, World, model, option
@@ -148,7 +148,7 @@ def timer_left_behind(state: State) -> None:
 def leased_device_used(state: State) -> None:
     """INV-19."""
     gpu = DeviceName("gpu0")
-    state.leases[gpu] = Lease(gpu, "somebody", None, None, LeaseState.HELD)
+    state.leases[gpu] = Lease(gpu, "somebody", LeaseWish(None), None, LeaseState.HELD)
 
 
 def pin_forgotten(state: State) -> None:

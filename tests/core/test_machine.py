@@ -307,7 +307,7 @@ class Machine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(list(CARDS)), seconds=st.sampled_from((None, 30.0)))
     def a_device_is_leased(self, name: str, seconds: float | None) -> None:
         """Somebody wants it whole."""
-        self.tell(LeaseAsked(self.wish(), DeviceName(name), "somebody", seconds))
+        self.tell(LeaseAsked(self.wish(), (DeviceName(name),), "somebody", seconds))
 
     @rule(name=st.sampled_from(list(CARDS)))
     def a_lease_ends(self, name: str) -> None:

@@ -518,3 +518,24 @@ async def test_a_fault_of_one_call_in_the_middle_is_over_with_the_next(
         reads.append(len(await monitor.read({})))
         mock_clock.jump(1.0)
     assert reads == [1, 0, 1]
+
+
+async def test_programs_outside_are_named_with_what_they_hold(driver: Driver) -> None:
+    """The largest first, ours left out with their children, one without a figure last, what has ended not at all."""
+    for pid, parent in ((11, 1), (12, 11), (21, 1), (22, 1), (23, 1)):
+        driver.process(pid, parent)
+        (driver.roots.proc / str(pid) / "comm").write_text({21: "blender\n", 22: "py\x1bthon3\n"}.get(pid, "x\n"))
+    driver.tell(
+        SMALL,
+        f"holds 0 compute 12 {4 * GIB}",
+        f"holds 0 graphics 21 {GIB}",
+        f"holds 0 compute 22 {3 * GIB}",
+        "holds 0 graphics 23 unknown",
+        f"holds 0 compute 24 {GIB}",
+    )
+    (read,) = await driver.opened().read({ONE: 11})
+    assert [(one.pid, one.name, one.bytes) for one in read.foreign] == [
+        (22, "py?thon3", 3 * GIB),
+        (21, "blender", GIB),
+        (23, "x", None),
+    ]

@@ -55,7 +55,7 @@ async def test_R8_a_leased_card_is_empty_when_it_is_held(autojump_clock: MockClo
         server.come(running, tokens=300)
         await server.until("dispatch", 2)
         device = server.world.monitor.devices()[0].spec.name
-        answer = await server.runtime.wishes.ask(partial(LeaseAsked, device=DeviceName(device), owner="a test"))
+        answer = await server.runtime.wishes.ask(partial(LeaseAsked, devices=(DeviceName(device),), owner="a test"))
         assert answer.rejection is None
         assert server.ends[running.id] == "done"
         assert not server.world.engine.processes()

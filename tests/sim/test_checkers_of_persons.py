@@ -7,6 +7,7 @@ from gridsched.core.commands import (
     AnswerRequest,
     Grant,
     GrantStep,
+    KeepStanding,
     PauseInstance,
     RejectionCode,
     ResumeInstance,
@@ -31,6 +32,7 @@ from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import Job, JobKind, Outcome, OutcomeKind, Quality
 from gridsched.core.model import FamilySpec, Variant
 from gridsched.core.policy import Policy
+from gridsched.core.standing import KeptLease, Standing, Word
 from tests.sim.tapes import BACKGROUND, CARD, CHAT, DONE, Tape, grant, job, model, reject, stop
 
 
@@ -127,7 +129,7 @@ def test_R7_a_wish_is_said_to_be_done_and_is_not(wish: Event) -> None:
 def test_R8_nothing_begins_on_a_leased_device() -> None:
     """Neither a load nor a step, from when it was asked for; after the lease is over both may."""
     tape = Tape()
-    tape.hear(LeaseAsked(RequestId(1), CARD, "somebody", 10.0), AnswerRequest(RequestId(1)))
+    tape.hear(LeaseAsked(RequestId(1), (CARD,), "somebody", 10.0), AnswerRequest(RequestId(1)))
     tape.hear(JobSubmitted(job(1)), tape.start(1))
     assert tape.rules == {"R8"}
     tape.watch.found.clear()
@@ -142,14 +144,14 @@ def test_R8_a_device_is_said_to_be_held_while_something_is_there() -> None:
     """A process lives on it."""
     tape = Tape()
     tape.ready(1, "a", job(1))
-    tape.hear(LeaseAsked(RequestId(1), CARD, "somebody"), AnswerRequest(RequestId(1)))
+    tape.hear(LeaseAsked(RequestId(1), (CARD,), "somebody"), AnswerRequest(RequestId(1)))
     assert tape.rules == {"R8"}
 
 
 def test_liveness_wishes_leases_and_pins() -> None:
     """A wish that is never answered, a lease that never ends, a pin that is never back."""
     tape = Tape(model("a", pinned=True), model("b"))
-    tape.hear(LeaseAsked(RequestId(1), CARD, "somebody"))
+    tape.hear(LeaseAsked(RequestId(1), (CARD,), "somebody"))
     tape.watch.finish()
     assert sorted(one.what.split()[-1] for one in tape.watch.found) == ["answered", "ends", "loaded"]
 
@@ -204,3 +206,17 @@ def test_L7_a_job_whose_family_was_gone_once_may_lose_its_variant(rules: set[str
 def variant_grant(one: Job, instance: int, name: str) -> GrantStep:
     """A grant that names the variant."""
     return GrantStep(Grant(GrantId(int(one.id)), one.id, InstanceId(instance), ModelName(name), 1, 1, 0.0))
+
+
+def test_R8_what_is_kept_is_what_there_is() -> None:
+    """A lease that is not kept, one that is and is over, a pin that nobody said."""
+    tape = Tape()
+    kept = KeptLease(CARD, "somebody")
+    tape.hear(LeaseAsked(RequestId(1), (CARD,), "somebody"), KeepStanding(Standing()))
+    assert "R8" in tape.rules
+    tape = Tape()
+    tape.hear(LeaseAsked(RequestId(1), (CARD,), "somebody"), KeepStanding(Standing(leases=(kept,))))
+    assert tape.rules == set()
+    word = Word(ModelName("a"), pin=True, put_down=False, configured=False)
+    tape.hear(TimerFired(), KeepStanding(Standing((word,), (kept,))))
+    assert tape.rules == {"R7"}

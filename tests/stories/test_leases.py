@@ -1,7 +1,7 @@
 """A whole card for somebody else (R8): requested, draining, held, and over."""
 
 from gridsched.core.commands import LogEvent
-from gridsched.core.events import DevicesChanged, DrainBegan
+from gridsched.core.events import DevicesChanged, DrainBegan, WishWithdrawn
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
 from tests.stories.world import BACKGROUND, BATCH, DIED, GB, World, model, option, spanning
@@ -23,7 +23,13 @@ def test_R8_an_empty_card_is_held_at_once() -> None:
     request = world.lease(owner="training")
     answer = world.answer(request)
     assert answer is not None
-    assert dict(answer.detail) == {"device": "gpu0", "owner": "training", "seconds": None, "lost_bytes": 0}
+    assert dict(answer.detail) == {
+        "devices": ["gpu0"],
+        "owner": "training",
+        "seconds": None,
+        "lost_bytes": 0,
+        "displaced": [],
+    }
     lease = world.scheduler.snapshot(world.now).devices[0].lease
     assert lease is not None
     assert (lease.owner, lease.until_seconds) == ("training", None)
@@ -333,3 +339,154 @@ def test_R8_a_lease_of_no_time_is_held_and_over_in_one_step() -> None:
     assert world.done(wish)
     world.submit("m")
     assert world.loads("m") == [world.now]
+
+
+# --- several cards ----------------------------------------------------------------------------------------------
+
+
+def test_R8_several_cards_are_had_all_or_none() -> None:
+    """A pinned model on one of them keeps all from whoever asks; nothing has begun to go on the other."""
+    world = World((model("m", option(6)), model("p", option(6, device="gpu1"), pinned=True)), cards=TWO)
+    world.warm("m")
+    world.advance(10.0)
+    refused = world.lease("gpu0", "gpu1")
+    assert world.refused(refused) == "conflict"
+    answer = world.answer(refused)
+    assert answer is not None
+    assert answer.rejection is not None
+    assert "p is pinned on gpu1" in answer.rejection.message
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1"), world.stops("m")) == ("", "", [])
+
+
+def test_R8_several_cards_are_answered_when_the_last_is_held_and_their_time_begins_then() -> None:
+    """The first waits for the second, and both are ours again in the same moment."""
+    world = World((model("m", option(6)),), cards=TWO)
+    world.warm("m")
+    job = world.submit("m")
+    request = world.lease("gpu0", "gpu1", seconds=60.0)
+    world.advance(5.0)
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1")) == ("draining", "held")
+    assert world.answer(request) is None
+    world.finish(job)
+    world.advance(1.0)
+    assert world.done(request)
+    world.advance(59.5)
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1")) == ("held", "held")
+    world.advance(1.0)
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1")) == ("", "")
+
+
+def test_R8_one_that_is_released_before_all_are_held_ends_them_all() -> None:
+    """Whoever asked is told; once they are held each is given back by itself."""
+    world = World((model("m", option(6)),), cards=TWO)
+    world.warm("m")
+    job = world.submit("m")
+    request = world.lease("gpu0", "gpu1")
+    world.release("gpu1")
+    assert world.refused(request) == "conflict"
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1"), world.state("m")) == ("", "", "ready")
+    world.finish(job)
+    assert world.lease("gpu0", "gpu1")
+    world.advance(1.0)
+    world.release("gpu1")
+    assert (lease_state(world, "gpu0"), lease_state(world, "gpu1")) == ("held", "")
+
+
+def test_R8_who_wants_it_no_more_before_it_is_held_leaves_nothing_behind() -> None:
+    """What drained for it takes work again; nobody is answered."""
+    world = World((model("m", option(6)),))
+    world.warm("m")
+    world.submit("m")
+    request = world.lease()
+    assert world.state("m") == "draining"
+    world.tell(WishWithdrawn(request))
+    assert (lease_state(world), world.state("m"), world.answer(request)) == ("", "ready", None)
+
+
+# --- what it displaced ------------------------------------------------------------------------------------------
+
+
+def test_R8_what_a_lease_displaced_comes_back_at_its_end() -> None:
+    """As background work, in order; what had not been ready is nobody's to bring back."""
+    world = World((model("a", option(4)), model("b", option(4)), model("c", option(4))))
+    world.warm("a", "b")
+    request = world.lease(seconds=60.0)
+    world.advance(1.0)
+    answer = world.answer(request)
+    assert answer is not None
+    assert answer.detail["displaced"] == ["a", "b"]
+    world.advance(61.0)
+    assert world.state("a") == "starting"
+    world.advance(25.0)
+    assert [world.state(name) for name in ("a", "b", "c")] == ["ready", "ready", "cold"]
+
+
+def test_R8_what_comes_back_evicts_nobody_and_gives_up_after_a_while() -> None:
+    """Somebody else is at home there: he stays, cold as he is, and ten minutes later his place is not waited for."""
+    world = World((model("a", option(10)), model("b", option(10))))
+    world.warm("a")
+    world.lease()
+    world.advance(1.0)
+    chat = world.submit("b")
+    world.release()
+    world.advance(11.0)
+    assert world.granted_at(chat) is not None
+    world.finish(chat)
+    world.advance(400.0)  # b is cold by now
+    assert (world.state("a"), world.state("b")) == ("cold", "ready")
+    assert world.scheduler.state.errands
+    world.advance(300.0)
+    assert not world.scheduler.state.errands
+    world.unload("b")
+    world.advance(30.0)
+    assert world.state("a") == "cold"
+
+
+def test_R8_what_a_person_unloads_meanwhile_or_is_ready_elsewhere_does_not_come_back() -> None:
+    """Of three that had to go one is wanted gone, one serves on the other card: the third alone is loaded again."""
+    both = (option(4), option(4, device="gpu1"))
+    world = World((model("a", option(4)), model("b", *both), model("c", option(4))), cards=TWO)
+    world.warm("b", "a", "c")
+    assert {str(world.scheduler.state.instances[world.instance(name)].devices[0]) for name in "abc"} == {"gpu0"}
+    world.lease()
+    world.advance(1.0)
+    world.unload("a")
+    chat = world.submit("b")
+    world.advance(11.0)
+    world.finish(chat)
+    world.release()
+    world.advance(30.0)
+    assert [world.state(name) for name in "abc"] == ["cold", "ready", "ready"]
+    assert len(world.loads("b")) == 2
+
+
+def test_R8_a_lease_that_is_over_in_mid_drain_brings_back_only_what_has_gone() -> None:
+    """The idle one has gone and is loaded again, the busy one never went."""
+    world = World((model("idle", option(4)), model("busy", option(4))))
+    world.warm("idle", "busy")
+    world.submit("busy")
+    world.lease()
+    assert world.state("busy") == "draining"
+    world.release()
+    assert world.state("busy") == "ready"
+    world.advance(20.0)
+    assert world.state("idle") == "ready"
+    assert (len(world.loads("idle")), len(world.loads("busy"))) == (2, 1)
+
+
+def test_R8_what_comes_back_keeps_no_job_of_its_model_from_having_it_loaded() -> None:
+    """Nobody goes for a courtesy; for a job that waits for the same model somebody does."""
+    world = World((model("a", option(10)), model("b", option(10))))
+    world.warm("a", job_class=BACKGROUND)
+    world.lease()
+    world.advance(1.0)
+    other = world.submit("b", BACKGROUND)
+    world.release()
+    world.advance(11.0)
+    assert world.granted_at(other) is not None
+    world.finish(other)
+    world.advance(60.0)
+    assert world.scheduler.state.errands
+    job = world.submit("a", BACKGROUND)
+    world.advance(15.0)
+    assert world.granted_at(job) is not None

@@ -30,7 +30,7 @@ def test_R7_a_persons_load_is_answered_when_it_is_ready() -> None:
         "devices": ["gpu0"],
         "ctx_size": 8192,
         "parallel": 2,
-        "load_seconds": 10.0,
+        "load_s": 10.0,
         "bytes": 6 * GB,
     }
     assert world.done(second)

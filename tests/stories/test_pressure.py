@@ -1,7 +1,7 @@
 """R6a: a device holds more than may be planned. What goes, what never goes, and what is said."""
 
 from gridsched.core.commands import Log, LogEvent
-from gridsched.core.events import DevicesChanged
+from gridsched.core.events import DeviceRead, DevicesChanged, Foreign
 from gridsched.core.ids import DeviceName
 from gridsched.core.model import DeviceSpec
 from gridsched.core.policy import Policy
@@ -220,3 +220,24 @@ def test_R6a_a_stop_that_takes_long_is_waited_for_and_no_second_model_goes() -> 
     for _ in range(3):
         world.read(14.0, {name: size for name, size in HELD.items() if name != "cheap"})
     assert gone(world) == ["cheap"]
+
+
+def test_R6a_a_program_outside_that_is_known_is_named() -> None:
+    """In the event, in a refusal's holders and in what it suggests."""
+    world = World((model("m", option(6)), model("large", option(12))))
+    world.warm("m")
+    instance = world.instance("m")
+    program = Foreign(4711, "blender", 12 * GB)
+    world.tell(DeviceRead(DeviceName("gpu0"), 16 * GB, 18 * GB, ((instance, 6 * GB),), foreign=(program,)))
+    (begins, *_) = [log for _, log in world.logged(LogEvent.PRESSURE)]
+    assert begins.figures["cause"] == "a program outside: blender (pid 4711)"
+    job = world.submit("large")
+    world.advance(11.0)
+    refusal = world.rejection(job)
+    assert refusal is not None
+    holders = refusal.detail["holders"]
+    assert isinstance(holders, list)
+    assert {"pid": 4711, "name": "blender", "bytes": 12 * GB} in [
+        one for holder in holders for one in holder.get("programs", ())
+    ]
+    assert "blender (pid 4711)" in str(refusal.detail["suggestions"])

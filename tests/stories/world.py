@@ -170,10 +170,11 @@ class World:
     def _wish(self) -> RequestId:
         return RequestId(next(self._wishes))
 
-    def load(self, name: str) -> RequestId:
-        """A person wants a model loaded."""
+    def load(self, name: str, *options: LaunchOption, ttl: float | None = None) -> RequestId:
+        """A person wants a model loaded, by its ladder or by other launches."""
         request = self._wish()
-        self.tell(LoadAsked(request, ModelName(name)))
+        named = tuple(replace(each, key=f"{name}:{each.key}") for each in options)
+        self.tell(LoadAsked(request, ModelName(name), named, ttl))
         return request
 
     def unload(self, name: str, *, force: bool = False) -> RequestId:
@@ -182,16 +183,18 @@ class World:
         self.tell(UnloadAsked(request, ModelName(name), force))
         return request
 
-    def pin(self, name: str, *, pinned: bool = True) -> RequestId:
+    def pin(self, name: str, *, pinned: bool = True, keep: bool = False) -> RequestId:
         """A person wants a model kept loaded, or no longer."""
         request = self._wish()
-        self.tell(PinAsked(request, ModelName(name), pinned))
+        self.tell(PinAsked(request, ModelName(name), pinned, keep))
         return request
 
-    def lease(self, card: str = "gpu0", owner: str = "a training run", seconds: float | None = None) -> RequestId:
-        """Somebody wants a whole card."""
+    def lease(
+        self, card: str = "gpu0", *others: str, owner: str = "a training run", seconds: float | None = None
+    ) -> RequestId:
+        """Somebody wants a whole card, or several."""
         request = self._wish()
-        self.tell(LeaseAsked(request, DeviceName(card), owner, seconds))
+        self.tell(LeaseAsked(request, (DeviceName(card), *map(DeviceName, others)), owner, seconds))
         return request
 
     def release(self, card: str = "gpu0") -> RequestId:

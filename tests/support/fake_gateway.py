@@ -4,7 +4,7 @@
 
 What it does is told by words in F: `exit 3` (prints why and ends so), `hang` (comes to nothing), `silent` (never
 beats), `faint` (beats three times), `deaf` (listens and never answers), `sick` (answers with 500), `stubborn` (ignores
-SIGTERM), `unloads` (has the unload route). It beats every 50 ms.
+SIGTERM), `unloads` (has the unload route), `keyed` (asks for the admin token there). It beats every 50 ms.
 """
 
 import argparse
@@ -25,16 +25,20 @@ class Handler(BaseHTTPRequestHandler):
     """`/health`, and `POST /api/models/NAME/unload` where that was told."""
 
     words: frozenset[str] = frozenset()
+    token: Path = Path()
 
     def do_GET(self) -> None:
         self._send(500 if "sick" in self.words else 200, {"status": "ok", "can_serve": True})
 
     def do_POST(self) -> None:
+        if "keyed" in self.words and self.headers["Authorization"] != f"Bearer {self.token.read_text()}":
+            self._send(401, {"error": {"code": "invalid_api_key"}})
+            return
         known = "unloads" in self.words and self.path.endswith("/unload")
         if known:
             for pid in map(int, os.environ.get("FAKE_ENGINES", "").split()):
                 os.kill(pid, signal.SIGTERM)
-        self._send(200 if known else 404, {"error": {"code": "not_found"}} if not known else {})
+        self._send(202 if known else 404, {"error": {"code": "not_found"}} if not known else {})
 
     def _send(self, status: int, said: object) -> None:
         data = json.dumps(said).encode()
@@ -71,6 +75,7 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 4
+    Handler.token = args.data_dir / "admin.token"
     Handler.words = frozenset(words)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     port = server.server_address[1]

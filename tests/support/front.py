@@ -23,7 +23,7 @@ from gridsched.control.services import Services
 from gridsched.core.policy import Policy
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
-from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure
+from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure, StandingStore
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.runtime.tape import Recorder
@@ -180,6 +180,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     world: SimWorld | None = None,
     batches: BatchStore | None = None,
     wall: Clock | None = None,
+    standing: StandingStore | None = None,
     authority: Authority | None = None,
     hub: Downloads | None = None,
 ) -> AsyncIterator[House]:
@@ -207,6 +208,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
         clock=wall or StandingClock(),
         held_on_host=host[0],
         pressure=host[1],
+        standing=standing,
     )
     runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True, recorder=recorder)
     metrics.watch(runtime.snapshot, world.catalog, parts.pressure)
