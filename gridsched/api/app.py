@@ -6,7 +6,7 @@ open answers get their grace. `Front` fits `runtime.runtime.Front`.
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -30,12 +30,13 @@ from gridsched.api.body import Incoming
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import joined
 from gridsched.api.fetch import Resolver, look_up
-from gridsched.api.gate import Gate, is_here, stamped
+from gridsched.api.gate import LOOKING, Gate, is_here, stamped
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
+from gridsched.control.audit import Audit
 from gridsched.control.authority import NOBODY, Authority
 from gridsched.control.leases import watch_owners
 from gridsched.control.problems import Header, Problem, RequestError
@@ -68,6 +69,10 @@ class Agents(Protocol):
         asker: Asker,
     ) -> None:
         """Answer one request, whose body has been read whole."""
+
+
+MANAGED = "/api/"
+"""Where the verbs are."""
 
 
 class Front:
@@ -107,7 +112,7 @@ class Front:
         house = self._house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
         data_plane = DataPlane(house, self._store)
         services = self._services(runtime)
-        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services), self._agents))
+        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services), self._agents, services.audit))
         async with trio.open_nursery() as beside:
             if self._agents is not None:
                 await beside.start(self._agents.run, services)
@@ -161,8 +166,11 @@ class Dispatch:
     what goes there is read whole first, as on the data plane.
     """
 
-    def __init__(self, house: House, data_plane: DataPlane, rest: QuartTrio, agents: Agents | None) -> None:
+    def __init__(
+        self, house: House, data_plane: DataPlane, rest: QuartTrio, agents: Agents | None, audit: Audit | None = None
+    ) -> None:
         self._data_plane = data_plane
+        self._audit = audit
         self._agents = agents
         self._rest = rest
         self._house = house
@@ -185,11 +193,13 @@ class Dispatch:
         address = self._gate.whence(scope["client"], headers)
         by_any_name = self._by_any_name(here=is_here(address))
         if (problem := self._origins.refuse(headers, by_any_name=by_any_name)) is not None:
+            self._note(scope, headers, str(address or ""), problem)
             await self._say(scope, receive, answer, problem)
         elif (preflight := self._origins.preflight(scope["method"], headers)) is not None:
             await send({"type": "http.response.start", "status": 204, "headers": preflight})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif isinstance(admitted := self._gate.admit(scope, headers, address, trio.current_time()), Problem):
+            self._note(scope, headers, str(address or ""), admitted)
             await self._say(scope, receive, answer, admitted)
         elif in_data_plane(scope["path"]):
             await self._data_plane(scope, receive, answer, admitted)
@@ -201,6 +211,12 @@ class Dispatch:
                 await self._agents(scope, receive, named, body, asker)
             else:
                 await self._rest(stamped(scope, admitted, address, request_id), _replay(body, receive), named)
+
+    def _note(self, scope: HTTPScope, headers: Mapping[bytes, bytes], address: str, problem: Problem) -> None:
+        """A change that was refused before anybody looked at what was to be changed."""
+        if self._audit is not None and scope["path"].startswith(MANAGED) and scope["method"] not in LOOKING:
+            asker = Asker(NOBODY, address, "rest", headers.get(b"x-request-id", b"").decode("latin-1"))
+            self._audit.note(f"{scope['method']} {scope['path']}", {}, asker, "refused", problem)
 
     def _by_any_name(self, *, here: bool) -> bool:
         """Whether the server may be known by any name: to those who must show a key, which no page has. On loopback it

@@ -27,8 +27,8 @@ from gridsched.control.audit import Audit
 from gridsched.control.authority import Authority
 from gridsched.control.downloads import Downloads
 from gridsched.control.own_log import OwnLog
-from gridsched.control.problems import RequestError
-from gridsched.control.reloading import Reloader
+from gridsched.control.problems import Problem, RequestError
+from gridsched.control.reloading import HANG_UP, WATCHED, Reloader
 from gridsched.control.services import Place, Services
 from gridsched.core.errors import CoreError
 from gridsched.credentials import ApiKey
@@ -148,7 +148,7 @@ def serve(
 
     if (again := beside.again) is not None:
         world = ServerWorld(runtime, again.source, found.machinery, settings.policy(), take_figures)
-        reloader = Reloader(runtime, world, settings, again.tell)
+        reloader = Reloader(runtime, world, settings, again.tell, partial(note_reload, beside.audit))
     place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)
     figures, store = figures_of(settings), beside.batches
@@ -281,6 +281,13 @@ async def _serve(
     return exit_code
 
 
+def note_reload(audit: Audit | None, why: str, problem: Problem | None) -> None:
+    """In the audit log, where no verb has asked for it: those are there already."""
+    via = {HANG_UP: "signal", WATCHED: "file"}.get(why)
+    if audit is not None and via is not None:
+        audit.note("reload_config", {}, by_hand(via), "done" if problem is None else "refused", problem)
+
+
 async def _signals(runtime: Runtime, scope: trio.CancelScope, audit: Audit | None) -> None:
     """The first signal drains, the second ends at once."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -298,4 +305,4 @@ async def _hang_ups(reloader: Reloader | None) -> None:
         async for _ in signals:
             if reloader is not None:
                 with suppress(RequestError):  # it has been told
-                    await reloader.reload("SIGHUP")
+                    await reloader.reload(HANG_UP)

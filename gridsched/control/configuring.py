@@ -22,6 +22,8 @@ from gridsched.threads import in_thread
 
 if TYPE_CHECKING:  # the schema takes long to load, and the command line wants the verbs only
     from gridsched.settings.configuration import Change, Configuration
+    from gridsched.settings.reload import ReloadPlan
+    from gridsched.settings.schema import Settings
 
 Key = tuple[str, ...]
 
@@ -37,14 +39,16 @@ class Difference(Answer, frozen=True, kw_only=True):
 
 
 class ConfigurationTold(Answer, frozen=True, kw_only=True):
-    """The configuration. `settings` has every setting there is as it would be written, with the defaults of what the
-    file does not say. `runs_as_written`: what is on disk is what runs; else `error` may say why not."""
+    """The configuration that runs. `settings` has every setting there is as it would be written, with the defaults of
+    what the file does not say. `runs_as_written`: what is on disk is what runs; else `error` says why not, or
+    `needs_restart` has the settings that are as the file says only after a start of the server."""
 
     path: str
     exists: bool
     sha256: Annotated[str, Meta(description="Of the file; empty where there is none. Send it with a change.")]
     runs_as_written: bool
     error: str | None
+    needs_restart: tuple[str, ...]
     settings: Mapping[str, Any]
     text: Annotated[str | None, Meta(description="The file, for admins; secrets are hidden.")] = None
     text_is_whole: bool = False
@@ -71,7 +75,8 @@ class SetArguments(Arguments, frozen=True, kw_only=True):
 
 
 class ConfigurationSet(Answer, frozen=True, kw_only=True):
-    """What a change has done. `backup` is the copy of the file from before."""
+    """What a change has done. `backup` is the copy of the file from before, `restarts` are the models that are loaded
+    anew when they are idle, `needs_restart` the settings that hold after a start of the server only."""
 
     text: str
     path: str
@@ -79,6 +84,8 @@ class ConfigurationSet(Answer, frozen=True, kw_only=True):
     written: bool
     backup: str | None
     changes: tuple[Difference, ...]
+    restarts: tuple[str, ...]
+    needs_restart: tuple[str, ...]
 
 
 def _configuration(services: Services) -> "Configuration":
@@ -91,23 +98,29 @@ def _configuration(services: Services) -> "Configuration":
 
 
 async def _get(services: Services, _: Nothing, call: Call) -> ConfigurationTold:
-    configuration = _configuration(services)
+    configuration, reloader = _configuration(services), services.reloader
     text, sha256, error = "", "", None
-    settings: Mapping[str, Any] = {}
+    settings: Settings | None = None
     try:
         contents = await configuration.read()
         text, sha256 = contents.text, contents.sha256
-        settings = await in_thread(partial(configuration.told, text))
+        settings = await in_thread(partial(configuration.settings_of, text))
     except Refused as refused:
-        error = masked_sentence(str(refused))
+        error = str(refused)
+    needs_restart: tuple[str, ...] = ()
+    if reloader is not None:
+        error = error or reloader.error
+        needs_restart = reloader.preview(settings).needs_restart if settings is not None else ()
+        settings = reloader.settings
     shown = await in_thread(partial(_shown, text)) if Scope.ADMIN in call.asker.caller.scopes else None
     return ConfigurationTold(
         path=str(configuration.path),
         exists=bool(sha256),
         sha256=sha256,
-        runs_as_written=error is None,
-        error=error,
-        settings=_object(masked(settings)),
+        runs_as_written=error is None and not needs_restart,
+        error=None if error is None else masked_sentence(error),
+        needs_restart=needs_restart,
+        settings={} if settings is None else _object(masked(await in_thread(partial(configuration.told, settings)))),
         text=shown,
         text_is_whole=shown is not None and shown == text,
     )
@@ -131,42 +144,71 @@ def _object(value: object) -> Mapping[str, Any]:
 async def _set(services: Services, asked: SetArguments, _: Call) -> ConfigurationSet:
     configuration = _configuration(services)
     async with configuration.changing:
-        change = await _thought(configuration, asked)
+        change, plan = await _thought(services, asked)
         changes = await in_thread(partial(_changes, configuration, change))
-        if change.is_none:
-            return _told(configuration, change, changes, None, written=False)
-        backup = await _written(configuration, change)
-        return _told(configuration, change, changes, backup, written=True)
+        text, backup = _sentence(configuration, change, changes, "is"), None
+        if not change.is_none:
+            backup = await _written(configuration, change)
+            if services.reloader is not None:
+                plan = await services.reloader.reload("the configuration was set")
+    return ConfigurationSet(
+        text=_with_plan(text, plan),
+        path=str(configuration.path),
+        sha256=change.sha256,
+        written=not change.is_none,
+        backup=backup,
+        changes=changes,
+        restarts=plan.restarts if plan is not None else (),
+        needs_restart=plan.needs_restart if plan is not None else (),
+    )
 
 
 async def _plan(services: Services, asked: SetArguments, _: Call) -> Consequences:
     configuration = _configuration(services)
-    change = await _thought(configuration, asked)
+    change, plan = await _thought(services, asked)
     changes = await in_thread(partial(_changes, configuration, change))
+    details: dict[str, Any] = {"changes": msgspec.to_builtins(changes)}
+    if plan is not None:
+        details |= {"restarts": plan.restarts, "needs_restart": plan.needs_restart}
     return Consequences(
-        text=_sentence(configuration, change, changes, "would be"),
+        text=_with_plan(_sentence(configuration, change, changes, "would be"), plan),
         harms=not change.is_none,
-        details={"changes": msgspec.to_builtins(changes)},
-        essence=f"{change.before.sha256} {change.text}",
+        details=details,
+        essence=f"{change.before.sha256} {change.sha256} {details.get('restarts')}",
     )
 
 
-async def _thought(configuration: "Configuration", asked: SetArguments) -> "Change":
-    """The change that is asked for, checked. Raises RequestError."""
+def _with_plan(text: str, plan: "ReloadPlan | None") -> str:
+    return text if plan is None else f"{text}; {plan.text}"
+
+
+async def _thought(services: Services, asked: SetArguments) -> "tuple[Change, ReloadPlan | None]":
+    """The change that is asked for, checked as a start would check it, and what it comes to. Raises RequestError."""
     _require_sound(asked)
+    configuration = _configuration(services)
     try:
         whole = None if asked.text is None else asked.text.removeprefix("\ufeff")
         change = await configuration.thought(asked.put, asked.unset, whole)
     except EditError as error:
         raise invalid(str(error)) from None
     except Refused as refused:
-        faults = [masked_sentence(line) for line in refused.faults]
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        message = f"the file would be refused, so it was not written: {faults[0]}{more}"
-        raise invalid(message, detail={"faults": faults}) from None
+        raise _refused(refused.faults) from None
     if asked.expected_sha256 is not None and asked.expected_sha256 != change.before.sha256:
         raise _conflict(configuration, change.before.sha256)
-    return change
+    if services.reloader is None or change.is_none:
+        return change, None
+    try:
+        return change, await services.reloader.proposed(change.settings)
+    except RequestError as error:
+        raise _refused(error.problem.message.split("\n")) from None
+
+
+def _refused(faults: Sequence[str]) -> RequestError:
+    """Nothing was written, for all of these."""
+    told = [masked_sentence(line) for line in faults]
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    message = f"the file would be refused, so it was not written: {told[0]}{more}"
+    return RequestError(Problem("config_invalid", message, detail={"faults": told}))
 
 
 def _require_sound(asked: SetArguments) -> None:
@@ -221,24 +263,6 @@ def _sentence(configuration: "Configuration", change: "Change", changes: Sequenc
     keys = ", ".join(each.key for each in changes[:10]) or "nothing that the server knows"
     more = f" and {len(changes) - 10} more" if len(changes) > 10 else ""  # noqa: PLR2004 - those that are named
     return f"{configuration.path} {verb} changed: {keys}{more}"
-
-
-def _told(
-    configuration: "Configuration",
-    change: "Change",
-    changes: tuple[Difference, ...],
-    backup: str | None,
-    *,
-    written: bool,
-) -> ConfigurationSet:
-    return ConfigurationSet(
-        text=_sentence(configuration, change, changes, "is" if written else "would be"),
-        path=str(configuration.path),
-        sha256=change.sha256,
-        written=written,
-        backup=backup,
-        changes=changes,
-    )
 
 
 async def _schema(services: Services, _: Nothing, __: Call) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ def masked(value: object, name: str = "") -> object:  # noqa: PLR0911 - a table
     match value:
         case Mapping() if name == "env":
             return {key: None if each is None else HIDDEN for key, each in value.items()}
+        case _ if name == "env" and value is not None:
+            return HIDDEN
         case Mapping():
             return {key: masked(each, str(key)) for key, each in value.items()}
         case list() | tuple() if name in {"flags", "argv"}:

@@ -39,6 +39,11 @@ FOLDERS_SECONDS = 2.0
 two looks."""
 
 
+WATCHED = "the file has changed"
+HANG_UP = "SIGHUP"
+"""Why a reload is made that no verb has asked for."""
+
+
 class ConfigRefused(Exception):
     """A configuration that cannot be used: every fault, a sentence each."""
 
@@ -84,8 +89,17 @@ class Reloader:
     """One per server. `error` says why the file is not what runs, None where it is, but for `needs_restart`: settings
     that wait for the next start."""
 
-    def __init__(self, runtime: Runtime, world: World, settings: "Settings", say: Callable[[str], None]) -> None:
-        """`settings` are what runs, `say` tells a person each reload in a line."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        world: World,
+        settings: "Settings",
+        say: Callable[[str], None],
+        note: Callable[[str, Problem | None], None] = lambda why, problem: None,  # noqa: ARG005 - nobody writes it down
+    ) -> None:
+        """`settings` are what runs, `say` tells a person each reload in a line, `note` is told why one was made, and
+        why it was refused."""
+        self._note = note
         self.error: str | None = None
         self.needs_restart: tuple[str, ...] = ()
         self.settings = settings
@@ -118,6 +132,12 @@ class Reloader:
             assert self._last is not None  # noqa: S101 - for the type checker
             return self._last
 
+    async def proposed(self, settings: "Settings") -> "ReloadPlan":
+        """What these settings would come to in the file's place, all that they name looked at. Raises RequestError for
+        those that cannot be used."""
+        async with self._turn:
+            return (await self._propose(lambda: settings))[1]
+
     def preview(self, settings: "Settings") -> "ReloadPlan":
         """What these settings would come to, as far as can be said without looking at a file."""
         return self._world.compare(self.settings, settings)
@@ -148,7 +168,7 @@ class Reloader:
 
     async def _heed(self) -> None:
         with suppress(RequestError):  # it has been told
-            await self.reload("the file has changed")
+            await self.reload(WATCHED)
 
     async def _is_what_runs(self) -> bool:
         """Whether the file still says what it said at the start: it may have changed while the rest was found."""
@@ -187,6 +207,7 @@ class Reloader:
             self.error = refused.problem.message
             self._say(f"config     refused ({why}), what ran before runs on: {self.error}")
             self._log({"refused": self.error, "why": why})
+            self._note(why, refused.problem)
             return refused
         self.settings = self._world.running(self.settings, read)
         prepared.take()
@@ -200,12 +221,15 @@ class Reloader:
                 "why": why,
             }
         )
+        self._note(why, None)
         return plan
 
-    async def _propose(self) -> "tuple[Settings, ReloadPlan, Prepared]":
+    async def _propose(
+        self, reading: "Callable[[], Settings] | None" = None
+    ) -> "tuple[Settings, ReloadPlan, Prepared]":
         """What the file comes to. Raises RequestError with all that is wrong with it."""
         try:
-            read = await _beside(self._world.read)
+            read = await _beside(reading or self._world.read)
             plan = self._world.compare(self.settings, read)
             runs = self._world.running(self.settings, read)
             prepared = await _beside(lambda: self._world.prepare(runs, anew=False))

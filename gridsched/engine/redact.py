@@ -11,7 +11,7 @@ _SECRET = re.compile(
     r"""(--?(?:api[-_]key|hf-token)["',:=\ \t]+   # a flag, alone or in a list of arguments
         |\bauthorization["']?(?:[ \t]*[:=][ \t]*["']?(?:(?:bearer|basic)[ \t]+)?|[ \t]+(?:bearer|basic)[ \t]+)
         |\b(?:access_|api_|hf_)?token=["']?
-        |\b(?:hf_|sk-)(?=[A-Za-z0-9_-]{8}))
+        |\b(?-i:hf_|sk-)(?=[A-Za-z0-9_-]{8}))
         [^\s"',&]+""",
     re.IGNORECASE | re.VERBOSE,
 )

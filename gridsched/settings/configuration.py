@@ -71,9 +71,9 @@ class Configuration:
         except SettingsError as error:
             raise Refused(str(error)) from None
 
-    def told(self, text: str) -> Told:
-        """Every setting there is, as it would be written, by a text in the file's place. Raises Refused."""
-        return effective(self.settings_of(text))
+    def told(self, settings: Settings) -> Told:
+        """Every setting there is, as it would be written."""
+        return effective(settings)
 
     def schema(self) -> Told:
         """What a file may say, as JSON Schema."""
@@ -89,7 +89,7 @@ class Configuration:
     def differences(self, change: Change) -> Iterator[tuple[Loc, object, object]]:
         """Setting by setting, before and after; nothing where the file could not be read before."""
         try:
-            before = self.told(change.before.text)
+            before = effective(self.settings_of(change.before.text))
         except Refused:
             return
         yield from differences(before, effective(change.settings))

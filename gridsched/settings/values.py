@@ -377,6 +377,8 @@ def _argument(value: object) -> str:
 def _split(text: str) -> tuple[str, ...]:
     """A text as a shell would split it, without its comment lines and line continuations. Raises ValueError."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    if getattr(text, "folded", False) and len(lines) < len(text.splitlines()):
+        raise ValueError("in a folded (`>`) text a comment would swallow what follows; use `|`, or write a list")
     joined = re.sub(r"\\\n", "", "\n".join(lines))
     joined = re.sub(r"(?:^|(?<=\s))\\(?=\s|$)", " ", joined)  # a folded text has already lost the line's end
     try:
@@ -414,7 +416,7 @@ def _environment(value: object) -> dict[str, str]:
             return {}
         case Mapping():
             return {_variable(name): _argument(text) for name, text in value.items()}
-    raise ValueError(f"expected a mapping of names to text, {shown(value)}")
+    raise ValueError("expected a mapping of names to text")  # what is there may be a secret
 
 
 def _variable(name: str) -> str:

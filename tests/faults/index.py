@@ -8,6 +8,7 @@ is not shown here once more. A number that nothing shows yet is in `NOT_SHOWN`, 
 from collections.abc import Mapping
 
 _LEAVING, _STREAMS = "faults/test_leaving.py", "faults/test_streams.py"
+_SETTINGS = "faults/test_settings.py"
 _E2E = "e2e/test_leaving.py"
 _FRONT_LEAVING, _FRONT_STREAMS, _SSE = "api/test_leaving.py", "api/test_streams.py", "api/test_sse.py"
 _HERE, _CARDS, _SERVICE = "faults/test_processes.py", "faults/test_cards.py", "faults/test_service.py"
@@ -280,7 +281,26 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         f"{_FRONT_STREAMS}::test_I13_the_decision_log_is_followed_for_as_long_as_one_likes",
         f"{_FRONT_STREAMS}::test_H3_I1_an_answer_that_is_not_streamed_has_no_comments",
     ),
+    "J1": (
+        f"{_SETTINGS}::test_J1_a_name_is_the_text_that_was_written",
+        f"{_SETTINGS}::test_J1_a_flag_s_word_is_the_text_that_was_written",
+        f"{_SETTINGS}::test_J1_a_number_in_quotes_is_no_number",
+        "settings/test_edit.py::test_what_is_no_text_of_its_own_is_quoted",
+    ),
+    "J2": (
+        f"{_SETTINGS}::test_J2_nothing_is_said_twice_in_silence",
+        f"{_SETTINGS}::test_J2_what_a_merge_brings_in_may_be_overridden",
+        "settings/test_faults.py::test_J2_every_duplicate_key_names_both_lines",
+    ),
+    "J4": (f"{_SETTINGS}::test_J4_no_word_is_taken_for_a_truth",),
+    "J5": (
+        f"{_SETTINGS}::test_J5_flags_are_the_same_words_however_they_are_written",
+        f"{_SETTINGS}::test_J5_what_would_lose_a_flag_is_refused",
+        "settings/test_values.py::test_J5_a_comment_in_a_folded_text_is_refused",
+    ),
     "J7": (
+        f"{_SETTINGS}::test_J7_a_key_at_the_wrong_level_is_told_where_it_belongs",
+        "settings/test_faults.py::test_J7_an_unknown_key_is_told_the_nearest_or_its_place",
         f"{_CHANGES}::test_J7_J11_a_bad_file_is_refused_whole_by_signal_too_and_the_server_lives",
         f"{_RELOADS}::test_J7_a_bad_file_changes_nothing_and_a_good_one_all",
     ),
@@ -298,6 +318,10 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     "J11": (
         f"{_CHANGES}::test_J11_a_hang_up_reloads_where_it_was_ignored_at_the_start_too",
         f"{_CHANGES}::test_J7_J11_a_bad_file_is_refused_whole_by_signal_too_and_the_server_lives",
+    ),
+    "J13": (
+        f"{_SETTINGS}::test_J13_a_variable_that_is_not_set_is_told_with_its_line",
+        f"{_SETTINGS}::test_J13_one_path_is_one_path",
     ),
     "K1": (*_LEFT, "api/test_connection.py::test_http2_from_the_first_byte_is_refused"),
     "K3": (

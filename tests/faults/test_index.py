@@ -14,7 +14,7 @@ NUMBERS = {
     *(f"G{number}" for number in (1, 3, 4, 5, 6, 8, 9)),
     *(f"H{number}" for number in (1, 2, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18)),
     *(f"I{number}" for number in (1, 3, 4, 6, 8, 9, 11, 12, 13)),
-    *(f"J{number}" for number in (7, 8, 10, 11)),
+    *(f"J{number}" for number in (1, 2, 4, 5, 7, 8, 10, 11, 13)),
     *(f"K{number}" for number in (1, 3, 4, 6, 8)),
     *(f"L{number}" for number in (1, 3, 5, 6, 7)),
     *(f"M{number}" for number in (1, 3, 5, 7, 9, 10, 11)),

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from gridsched.settings.document import read_document
+from gridsched.settings.edit import meant
 from gridsched.settings.load import defaults, load
 from gridsched.settings.reference import (
     json_schema,
@@ -90,6 +93,19 @@ def test_the_editors_schema_is_up_to_date() -> None:
     shipped = (ROOT / "config" / "gridsched.schema.json").read_text("utf-8")
     assert shipped == json_schema_text(), "run python -m gridsched.settings.reference"
     assert json.loads(shipped) == json_schema()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_a_shipped_configuration_is_valid_by_the_editors_schema(path: Path) -> None:
+    """It names the schema in its first line, so that an editor completes from it; a misspelt key is not valid."""
+    text = path.read_text("utf-8")
+    assert text.startswith("# yaml-language-server: $schema=gridsched.schema.json\n")
+    value = meant(read_document(text).value)
+    assert isinstance(value, dict)
+    validator = Draft202012Validator(json_schema())
+    assert [error.message for error in validator.iter_errors(value)] == []
+    assert not validator.is_valid(value | {"severs": {}})
+    assert not validator.is_valid(value | {"server": {"prt": 1}})
 
 
 def test_every_setting_is_in_the_editors_schema() -> None:

@@ -274,7 +274,7 @@ def test_an_environment_is_names_and_text() -> None:
     assert read_model("env: null").env == {}
     assert "1A cannot be the name of an environment variable" in fault("models: {m: {path: a, env: {1A: x}}}")
     assert "expected text, got a mapping" in fault("models: {m: {path: a, env: {A: {}}}}")
-    assert "expected a mapping of names to text, got a list" in fault("models: {m: {path: a, env: [A]}}")
+    assert fault("models: {m: {path: a, env: s}}").endswith("expected a mapping of names to text")  # whatever is there
 
 
 ORIGINS = [

@@ -17,6 +17,7 @@ from gridsched.api.app import Front
 from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
+from gridsched.app.beside import Beside
 from gridsched.control.authority import Authority
 from gridsched.control.downloads import Downloads
 from gridsched.control.services import Services
@@ -183,6 +184,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     standing: StandingStore | None = None,
     authority: Authority | None = None,
     hub: Downloads | None = None,
+    beside: Beside | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean.
 
@@ -218,7 +220,10 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     authority = authority or Authority(ADMIN_WORD)
 
     def services(runtime: Runtime) -> Services:
-        return Services(runtime, authority, hub=hub)
+        kept = beside or Beside()
+        return Services(
+            runtime, authority, hub=hub, audit=kept.audit, configuration=kept.configuration, keyring=kept.keyring
+        )
 
     front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, services, Agents())
 
