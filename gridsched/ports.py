@@ -387,6 +387,9 @@ class Engine(Protocol):
     def processes(self) -> Mapping[InstanceId, int]:
         """The pid of every living process."""
 
+    def command_line(self, instance_id: InstanceId) -> tuple[str, ...]:
+        """What a living process was started with, as it was given; empty for others. It may hold a secret."""
+
     def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
         """The last lines a process printed, also after its end."""
 

@@ -202,6 +202,10 @@ class SimulatedEngine:
         """The pid of every living process."""
         return {process.instance_id: process.pid for process in self._living.values()}
 
+    def command_line(self, instance_id: InstanceId) -> tuple[str, ...]:
+        """No program runs."""
+        return ("simulated", str(instance_id)) if instance_id in self._living else ()
+
     def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
         """The last lines a process printed."""
         return tuple(self._logs.get(instance_id, ()))

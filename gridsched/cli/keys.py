@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 
 from gridsched.cli.arguments import a_path
@@ -19,6 +20,7 @@ from gridsched.cli.streams import tell
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
 from gridsched.library.names import printable
+from gridsched.settings.admin_token import read_admin_token
 from gridsched.settings.api_keys import (
     KeysError,
     NoSuchChange,
@@ -26,12 +28,14 @@ from gridsched.settings.api_keys import (
     check_key,
     digest_of,
     new_secret,
+    no_such_model,
     read_keys,
     revoke_key,
 )
-from gridsched.settings.paths import DataDir, DataDirError, data_dir_path
+from gridsched.settings.paths import DataDir, DataDirError, data_dir_path, owner_of
 
 FAILED, CONFIGURATION = 1, 2
+ASKED_SECONDS = 5.0
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)%")
 
 
@@ -103,6 +107,8 @@ def _add(data_dir: Path, args: argparse.Namespace) -> int:
         queue_share=args.queue_share,
     )
     check_key(key)
+    for sentence in _unknown_models(data_dir, args.models):
+        say(sentence)
     with DataDir.own_or_visit(data_dir):
         is_first = not read_keys(data_dir)
         add_key(data_dir, key)
@@ -114,6 +120,28 @@ def _add(data_dir: Path, args: argparse.Namespace) -> int:
     print("gridsched: clients show this as their API key; it is not shown again:", file=sys.stderr)
     tell(secret)
     return 0
+
+
+def _unknown_models(data_dir: Path, names: Sequence[str]) -> list[str]:
+    """What is to be said of names that no model has, by the server that runs there."""
+    import httpx  # noqa: PLC0415 - slow to load, and no other of these commands asks a server
+
+    owner = owner_of(data_dir)
+    if not names or owner is None or not owner.port:
+        return ["no server runs there, so it was not looked whether these models are there"] if names else []
+    try:
+        told = httpx.get(f"{owner.url}/api/models", headers=_admin(data_dir), timeout=ASKED_SECONDS).json()["models"]
+        known = [name for model in told for name in (model["id"], *model["aliases"])]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return ["the server there did not say which models there are, so it was not looked whether these are"]
+    there = {name.casefold() for name in known}
+    missing = [name for name in names if name.casefold() not in there]
+    return [no_such_model(name, get_close_matches(name, known, 1)) for name in missing]
+
+
+def _admin(data_dir: Path) -> dict[str, str]:
+    token = read_admin_token(data_dir)
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 def _list(data_dir: Path, args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from gridsched.control.masking import masked_argv
 from gridsched.control.models import added, best_instance, capabilities, fits, memory, state_of, tier
 from gridsched.control.pages import Page, cut
 from gridsched.control.status import BackOff, Slots
@@ -77,6 +78,9 @@ class ModelAnswer(Answer, frozen=True, kw_only=True):
     failed: Annotated[BackOff | None, Meta(description="Why its loads fail.")]
     base: Annotated[str | None, Meta(description="What a name over a model is over.")]
     virtual: Annotated[Mapping[str, Any] | None, Meta(description="What a name over a model adds to requests.")]
+    argv: Annotated[
+        tuple[str, ...], Meta(description="What its process was started with, of one model alone; secrets are hidden.")
+    ] = ()
 
 
 class ModelList(Answer, frozen=True, kw_only=True):
@@ -109,11 +113,15 @@ def one_model(runtime: Runtime, name: str) -> ModelAnswer | None:
     """The model that any of its names means, of a family the best; None where there is none."""
     parts = runtime.parts
     kept, now = parts.store.measurements(), runtime.snapshot()
-    if virtual := parts.catalog.virtual(name):
-        return _virtual(virtual, kept, now)
-    found = parts.catalog.resolve(name)
+    virtual = parts.catalog.virtual(name)
+    found = virtual.base if virtual else parts.catalog.resolve(name)
     model = found.best if isinstance(found, CatalogFamily) else found
-    return _model(model, kept, now) if model is not None else None
+    if model is None:
+        return _virtual(virtual, kept, now) if virtual else None
+    told = _virtual(virtual, kept, now) if virtual else _model(model, kept, now)
+    instance = best_instance(now.instances, model)
+    argv = parts.engine.command_line(instance.id) if instance is not None else ()
+    return msgspec.structs.replace(told, argv=tuple(masked_argv(argv)))
 
 
 def _virtual(virtual: CatalogVirtual, kept: Mapping[str, Measurement], now: Snapshot) -> ModelAnswer:

@@ -3,7 +3,6 @@
 A secret is in one answer, that of `add_key`, and nowhere else: not among the arguments, so not in the audit log either.
 """
 
-import difflib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -19,7 +18,7 @@ from gridsched.control.verb import Answer, Arguments, Call, Nothing, Rest, Verb
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
 from gridsched.ports import Catalog
-from gridsched.settings.api_keys import KeysError, NoSuchChange, check_key, digest_of, new_secret
+from gridsched.settings.api_keys import KeysError, NoSuchChange, check_key, digest_of, new_secret, no_such_model
 
 ClassWord = Literal["interactive", "background", "batch"]
 
@@ -152,18 +151,7 @@ async def _revoke(services: Services, asked: OneKey, _: Call) -> Revoked:
 
 def unknown_models(catalog: Catalog, names: Sequence[str]) -> list[str]:
     """A sentence for each name that a key is bound to and no model has. It is no fault: the model may come yet."""
-    return [unknown_model_warning(name, catalog.closest(name)) for name in names if catalog.resolve(name) is None]
-
-
-def unknown_model_warning(name: str, closest: Sequence[str]) -> str:
-    """What is said of such a name."""
-    hint = f"; did you mean {closest[0]}?" if closest else ""
-    return f"there is no model {name!r} now, so the key may ask for it once there is{hint}"
-
-
-def closest_names(name: str, names: Sequence[str]) -> list[str]:
-    """Names that are like it."""
-    return difflib.get_close_matches(name, names, 1)
+    return [no_such_model(name, catalog.closest(name)) for name in names if catalog.resolve(name) is None]
 
 
 def _told(key: ApiKey) -> KeyTold:

@@ -103,6 +103,7 @@ class Child:
         self, process: subprocess.Popen[bytes], pidfd: int, output: OutputReader, leave: Callable[[], None]
     ) -> None:
         self.pid = process.pid
+        self.argv = tuple(map(str, process.args)) if isinstance(process.args, list | tuple) else (str(process.args),)
         self._leave = leave
         self.returncode: int | None = None
         self._process = process

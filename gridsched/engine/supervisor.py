@@ -137,6 +137,11 @@ class LlamaEngine:
         """The pid of every living process."""
         return {instance_id: life.child.pid for instance_id, life in self._lives.items() if life.child}
 
+    def command_line(self, instance_id: InstanceId) -> tuple[str, ...]:
+        """What a living process was started with."""
+        life = self._lives.get(instance_id)
+        return life.child.argv if life and life.child else ()
+
     def log_tail(self, instance_id: InstanceId) -> tuple[str, ...]:
         """The last lines a process printed, also after its end (for the last 64 of them)."""
         life = self._lives.get(instance_id)

@@ -98,6 +98,12 @@ def check_key(key: ApiKey) -> None:
         raise KeysError(f"{key.name}: the class of its requests that name none is above the highest that it may use")
 
 
+def no_such_model(name: str, closest: Sequence[str]) -> str:
+    """What is said of a name that a key is bound to and no model has. It is no fault: the model may come yet."""
+    hint = f"; did you mean {closest[0]}?" if closest else ""
+    return f"there is no model {name!r} now, so the key may ask for it once there is{hint}"
+
+
 def read_keys(data_dir: Path) -> tuple[ApiKey, ...]:
     """The keys of a data directory, in the order in which they were made; none where there is no file. Raises
     KeysError."""

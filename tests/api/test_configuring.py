@@ -295,3 +295,15 @@ async def test_no_secret_is_in_any_answer_or_log(
     assert {200, 404, 422} < {answer.status for answer in answers} <= {200, 400, 404, 409, 422}
     for word in ("marker", secret, ADMIN_WORD):
         assert word not in said, said[max(0, said.find(word) - 200) : said.find(word) + 60]
+
+
+async def test_J5_what_a_process_was_started_with_is_shown(autojump_clock: MockClock) -> None:
+    """Of one model, by any of its names; nothing while it has none."""
+    async with serving(autojump_clock) as house:
+        before = (await house.ask("GET", "/api/models/sim-chat-2b")).json["argv"]
+        await house.ask("POST", "/api/models/sim-chat-2b/load")
+        await house.until_logged("ready")
+        after = (await house.ask("GET", "/api/models/sim-chat-2b")).json["argv"]
+    assert before == []
+    assert isinstance(after, list)
+    assert after[0] == "simulated"

@@ -145,3 +145,16 @@ def test_H6_a_running_server_takes_new_keys_and_lets_revoked_ones_go(
         assert until(gateway, 200, ann)
         assert until(gateway, 200, {"api-key": read_admin_token(data_dir) or ""})
         assert gateway.log.read_text(encoding="utf-8").count("keys.json") == 1
+
+
+@pytest.mark.slow
+def test_a_name_that_no_model_has_is_told(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the server that runs there; where none does, that nobody looked. The key is made all the same."""
+    assert main(["keys", "add", "ann", "--models", "none"]) == 0
+    assert "no server runs there, so it was not looked whether these models are there" in capsys.readouterr().err
+    with simulated_gateway(data_dir.parent):
+        assert main(["keys", "add", "tom", "--models", "sim-chat-2b,sim-chat-3b"]) == 0
+    err = capsys.readouterr().err
+    assert "there is no model 'sim-chat-3b' now, so the key may ask for it once there is; did you mean sim-chat-" in err
+    assert "'sim-chat-2b'" not in err
+    assert [key.models for key in read_keys(data_dir)] == [("none",), ("sim-chat-2b", "sim-chat-3b")]

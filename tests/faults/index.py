@@ -296,6 +296,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
     "J5": (
         f"{_SETTINGS}::test_J5_flags_are_the_same_words_however_they_are_written",
         f"{_SETTINGS}::test_J5_what_would_lose_a_flag_is_refused",
+        "api/test_configuring.py::test_J5_what_a_process_was_started_with_is_shown",
         "settings/test_values.py::test_J5_a_comment_in_a_folded_text_is_refused",
     ),
     "J7": (
