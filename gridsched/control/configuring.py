@@ -3,7 +3,9 @@
 A change is checked as a start would check it before a byte is written. Nobody is shown a secret that stands in it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # the schema takes long to load, and the command line wants t
 Key = tuple[str, ...]
 
 MOST_CHANGES = 500
+
+_PLACE = re.compile(r"^.*?:\d+:\d+: ")
 
 
 class Difference(Answer, frozen=True, kw_only=True):
@@ -198,9 +202,27 @@ async def _thought(services: Services, asked: SetArguments) -> "tuple[Change, Re
     if services.reloader is None or change.is_none:
         return change, None
     try:
-        return change, await services.reloader.proposed(change.settings)
+        plan, faults = await services.reloader.proposed(change.settings)
     except RequestError as error:
         raise _refused(error.problem.message.split("\n")) from None
+    if faults and (new := await _new_faults(services, change, faults)):
+        raise _refused(new)
+    return change, plan
+
+
+async def _new_faults(services: Services, change: "Change", faults: Sequence[str]) -> list[str]:
+    """Those that the file has not already: a model whose file is missing keeps nobody from changing another."""
+    configuration, known = _configuration(services), frozenset[str]()
+    with suppress(Refused, RequestError):
+        before = await in_thread(partial(configuration.settings_of, change.before.text))
+        if services.reloader is not None:
+            known = frozenset(map(_placeless, (await services.reloader.proposed(before))[1]))
+    return [fault for fault in faults if _placeless(fault) not in known]
+
+
+def _placeless(fault: str) -> str:
+    """A fault without the line that it is on."""
+    return _PLACE.sub("", fault)
 
 
 def _refused(faults: Sequence[str]) -> RequestError:

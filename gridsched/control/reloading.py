@@ -132,11 +132,13 @@ class Reloader:
             assert self._last is not None  # noqa: S101 - for the type checker
             return self._last
 
-    async def proposed(self, settings: "Settings") -> "ReloadPlan":
-        """What these settings would come to in the file's place, all that they name looked at. Raises RequestError for
-        those that cannot be used."""
+    async def proposed(self, settings: "Settings") -> "tuple[ReloadPlan, Sequence[str]]":
+        """What these settings would come to in the file's place, all that they name looked at, and what of them could
+        not be had: a model whose flags the engine would refuse, say. Raises RequestError for those that cannot be
+        used."""
         async with self._turn:
-            return (await self._propose(lambda: settings))[1]
+            _, plan, prepared = await self._propose(lambda: settings)
+            return plan, prepared.notes
 
     def preview(self, settings: "Settings") -> "ReloadPlan":
         """What these settings would come to, as far as can be said without looking at a file."""

@@ -103,7 +103,7 @@ class Child:
         self, process: subprocess.Popen[bytes], pidfd: int, output: OutputReader, leave: Callable[[], None]
     ) -> None:
         self.pid = process.pid
-        self.argv = tuple(map(str, process.args)) if isinstance(process.args, list | tuple) else (str(process.args),)
+        self.argv: tuple[str, ...] = ()
         self._leave = leave
         self.returncode: int | None = None
         self._process = process
@@ -152,7 +152,9 @@ class Child:
                 raise
         finally:
             os.close(write_fd)
-        return cls(process, pidfd, output, leave)
+        child = cls(process, pidfd, output, leave)
+        child.argv = tuple(argv)  # without what we put before it
+        return child
 
     @property
     def exited(self) -> bool:
