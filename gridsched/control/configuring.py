@@ -239,12 +239,21 @@ def _require_sound(asked: SetArguments) -> None:
         raise invalid("say what is to be another: set, unset or text")
     if asked.text is not None and (asked.put or asked.unset):
         raise invalid("give either text, or set and unset, not both", "text")
+    for key in asked.put:
+        if "." in key:  # no section has one in its name
+            raise invalid(f"set is nested as the file is, and {key!r} is no key there: write {_as_nested(key)}", "set")
     if is_hidden(asked.text):
         raise invalid("in this text secrets are hidden, and would be lost: change single keys with set", "text")
     if is_hidden(asked.put):
         raise invalid("a value here is a secret that was hidden; leave it out, and it stays", "set")
     if not all(asked.unset):
         raise invalid("unset names keys, each as the list of its parts", "unset")
+
+
+def _as_nested(key: str) -> str:
+    """How a key that was written with dots is meant, as far as can be told: names of models have dots, too."""
+    section, _, rest = key.partition(".")
+    return f"{{{section}: {{{rest}: …}}}}" + (", and so on for each dot that is not in a name" if "." in rest else "")
 
 
 async def _written(configuration: "Configuration", change: "Change") -> str | None:
@@ -287,8 +296,14 @@ def _sentence(configuration: "Configuration", change: "Change", changes: Sequenc
     return f"{configuration.path} {verb} changed: {keys}{more}"
 
 
-async def _schema(services: Services, _: Nothing, __: Call) -> Mapping[str, Any]:
-    return await in_thread(_configuration(services).schema)
+async def _schema(_: Services, __: Nothing, ___: Call) -> Mapping[str, Any]:
+    return await in_thread(_read_schema)
+
+
+def _read_schema() -> Mapping[str, Any]:
+    from gridsched.settings.reference import json_schema  # noqa: PLC0415 - slow to load, as above
+
+    return json_schema()
 
 
 VERBS = (

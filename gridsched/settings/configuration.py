@@ -18,7 +18,6 @@ from gridsched.settings.effective import differences, effective
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.file import BOM, Contents, digest, read, replace
 from gridsched.settings.load import MAX_FILE_BYTES, parse
-from gridsched.settings.reference import json_schema
 from gridsched.settings.refusals import EditError, Refused
 from gridsched.settings.schema import Settings
 from gridsched.settings.values import Surroundings
@@ -74,10 +73,6 @@ class Configuration:
     def told(self, settings: Settings) -> Told:
         """Every setting there is, as it would be written."""
         return effective(settings)
-
-    def schema(self) -> Told:
-        """What a file may say, as JSON Schema."""
-        return json_schema()
 
     async def thought(self, put: Told, taken: Sequence[Way], whole: str | None = None) -> Change:
         """What the file would be with these values put in and these keys taken out, or as a `whole`. Raises EditError,

@@ -128,6 +128,7 @@ async def test_what_a_start_would_refuse_is_not_written(autojump_clock: MockCloc
             await server.set(text='models: {tiny: {path: a, env: {A: "[hidden]"}}}'),
             await server.set(set={"models": {"tiny": {"env": {"A": "[hidden]"}}}}),
             await server.set(unset=[[]]),
+            await server.set(set={"scheduler.fit_wait": "5s"}),
             await server.set(set={"server": {"port": {"a": 1}}}),
             await server.set(text="server: {port: 1}\ud800"),
         ]
@@ -138,7 +139,8 @@ async def test_what_a_start_would_refuse_is_not_written(autojump_clock: MockCloc
     faults = [line.removeprefix(f"{server.path}:") for line in detail["faults"]]
     assert [line.split(" ")[1] for line in faults] == ["server.port:", "models.tiny.paralel:"]
     assert "did you mean parallel?" in faults[1]
-    assert [answer.status for answer in refused] == [400] * 7
+    assert [answer.status for answer in refused] == [400] * 8
+    assert "write {scheduler: {fit_wait: …}}" in str(refused[5].error["message"])
     assert broken.status == 422
     assert server.path.read_text() == TEXT
     assert sorted(os.listdir(tmp_path)) == ["data", "gridsched.yaml"]  # noqa: PTH208 - names
