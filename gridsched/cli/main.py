@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": "why a job waits and for how long, and what was decided about it",
     "cancel": "end a job, or an operation such as a load",
     "events": "the decision log of a running server",
+    "logs": "what a model's engine has written",
     "config": "the configuration of a running server: get, set, reload",
     "drain": "have a running server take nobody new, and finish those it has",
     "restart": "end a running server in peace, and have it started again",

@@ -25,6 +25,7 @@ WORDS: dict[str, list[str]] = {
     "jobs": [],
     "explain": ["1"],
     "cancel": ["1"],
+    "logs": ["m"],
     "config get": [],
     "config set": ["server.port=1"],
     "config reload": [],

@@ -77,6 +77,15 @@ async def test_as_json_there_is_one_document(
         assert "Did you mean sim-chat-4b" in said.err
 
 
+async def test_an_engines_log_is_shown(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its lines; a model that is not there is said with the closest."""
+    async with commands(autojump_clock, monkeypatch) as (_, run):
+        assert await run("logs", "sim-chat-4", "-n", "3") == 1
+        assert "Did you mean sim-chat-4b" in capsys.readouterr().err
+
+
 async def test_an_operation_is_named_explained_and_cancelled(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
