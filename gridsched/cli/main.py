@@ -33,6 +33,8 @@ COMMANDS = {
     "unload": "have a running server unload a model",
     "pin": "keep a model loaded",
     "unpin": "let a model go like any other",
+    "lease": "whole devices for another program, for a time or as long as a command runs; who has which",
+    "release": "give a leased device back",
     "jobs": "who waits at a running server and why, and who runs",
     "explain": "why a job waits and for how long, and what was decided about it",
     "cancel": "end a job, or an operation such as a load",
@@ -56,7 +58,7 @@ COMMANDS = {
 }
 
 
-TAKES_WORDS = frozenset(("estimate", "watchdog"))
+TAKES_WORDS = frozenset(("estimate", "lease", "watchdog"))
 """Commands for which what follows `--` is for another program (llama-server, `gridsched serve`, any); its flags may
 look like the command's own, so the command's parser does not see them."""
 

@@ -25,6 +25,8 @@ WORDS: dict[str, list[str]] = {
     "jobs": [],
     "explain": ["1"],
     "cancel": ["1"],
+    "lease": [],
+    "release": ["gpu0"],
     "logs": ["m"],
     "config get": [],
     "config set": ["server.port=1"],
@@ -190,7 +192,7 @@ def test_a_verb_is_asked_where_the_table_has_it() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in CALLERS
         if len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
     }
-    assert {"load_model", "drain"} <= used <= paths.known().keys()
+    assert {"load_model", "drain", "list_leases"} <= used <= paths.known().keys()
 
 
 @pytest.mark.slow
