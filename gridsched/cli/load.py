@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser, "a model or family, by any of its names")
     text = "tokens of context for all slots together, not as configured"
     parser.add_argument("--ctx", type=tokens, metavar="N", help=text)
+    parser.add_argument("--parallel", type=tokens, metavar="N", help="how many slots share that context")
     parser.add_argument("--ttl", type=duration, metavar="2h", help="how long it stays when nobody uses it")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
     add_wait_arguments(parser)
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     def show(told: Mapping[str, Any]) -> None:
         tell(printable(f"{told['model']} is ready"))
 
-    return until_done(args, "load_model", show, model=args.model, ctx=args.ctx, ttl_s=args.ttl)
+    return until_done(args, "load_model", show, model=args.model, ctx=args.ctx, parallel=args.parallel, ttl_s=args.ttl)
 
 
 def _dry(args: argparse.Namespace) -> int:

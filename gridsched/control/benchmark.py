@@ -156,6 +156,7 @@ class _Progress:
 async def _measure(services: Services, model: CatalogModel, option: LaunchOption, progress: _Progress) -> None:
     """One set of devices, under its lease; its result is kept. Raises RequestError, also when a chat arrives."""
     on = " + ".join(option.devices)
+    since = services.runtime.log.last_seq
     result: Benchmark | None = None
     problem = Problem("conflict", f"stopped: {on} was not measured within {LONGEST_SECONDS:.0f} s")
     with trio.move_on_after(LONGEST_SECONDS):
@@ -163,7 +164,7 @@ async def _measure(services: Services, model: CatalogModel, option: LaunchOption
 
             async def give_way() -> None:
                 nonlocal problem
-                await _chat_arrives(services, option.devices)
+                await _chat_arrives(services, option.devices, since)
                 problem = Problem("conflict", f"stopped: a person's chat has come and goes first; {on} is given back")
                 nursery.cancel_scope.cancel()
 
@@ -181,12 +182,12 @@ async def _measure(services: Services, model: CatalogModel, option: LaunchOption
     await services.benchmarks.keep(result)
 
 
-async def _chat_arrives(services: Services, devices: tuple[DeviceName, ...]) -> None:
-    """Return when a person asks for what these devices may be needed for: anything but a model that is ready on
-    others. The processor is needed by all."""
+async def _chat_arrives(services: Services, devices: tuple[DeviceName, ...], since: int) -> None:
+    """Return when a person asks, since that line of the log, for what these devices may be needed for: anything but a
+    model that is ready on others. The processor is needed by all."""
     log = services.runtime.log
     alone = not on_host(services, devices)
-    async with aclosing(cast("AsyncGenerator[tuple[int, Line], None]", log.follow(log.last_seq))) as lines:
+    async with aclosing(cast("AsyncGenerator[tuple[int, Line], None]", log.follow(since))) as lines:
         async for _, line in lines:
             if line["event"] == "enqueue" and line.get("class") == JobClass.INTERACTIVE.label:
                 now = services.runtime.snapshot()

@@ -19,6 +19,7 @@ from gridsched.control.benchmarks import Results
 from gridsched.control.ladders import Ladder
 from gridsched.control.models import state_of
 from gridsched.control.problems import RequestError, invalid, unknown_model
+from gridsched.control.residency import of_instance
 from gridsched.control.services import Services
 from gridsched.control.speed import Speed, speed_of
 from gridsched.control.verb import Answer, Arguments, Call, Rest, Verb, Victim
@@ -253,7 +254,7 @@ def _at_once(view: LoadView | None) -> bool:
     """Whether it is there, or would be loaded without a wait and without a victim."""
     if view is None or view.refusal is not None or view.rule:
         return False
-    return not view.plan.victims if view.plan is not None else view.instance is not None
+    return not victims_of(view) if view.plan is not None else view.instance is not None
 
 
 def _carried(ladder: Ladder, now: Snapshot) -> LaunchOption | None:
@@ -306,12 +307,11 @@ def _told(model: CatalogModel, shape: _Shape, option: LaunchOption, view: LoadVi
 
 
 def victims_of(view: LoadView | None) -> tuple[Victim, ...]:
-    """Who would go for a load now."""
+    """Who would go for a load now: its own process among them, where that has another launch."""
     if view is None or view.plan is None:
         return ()
-    return tuple(
-        Victim(model=victim.model, bytes=victim.bytes, running_steps=victim.steps) for victim in view.plan.victims
-    )
+    going = [Victim(model=one.model, bytes=one.bytes, running_steps=one.steps) for one in view.plan.victims]
+    return (*going, of_instance(view.instance)) if view.instance is not None else tuple(going)
 
 
 def _speed(services: Services, model: CatalogModel, option: LaunchOption) -> Speed:

@@ -23,6 +23,7 @@ from gridsched.control import (
     looking,
     openapi,
     options,
+    recommended,
     reload,
     residency,
 )
@@ -35,6 +36,7 @@ VERBS: Final[tuple[Verb, ...]] = (
     *logs.VERBS,
     *residency.VERBS,
     *options.VERBS,
+    *recommended.VERBS,
     *estimates.VERBS,
     *benchmark.VERBS,
     *hub.VERBS,

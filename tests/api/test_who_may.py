@@ -68,6 +68,7 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     "POST /api/models/{model}/pin": {RESIDENCY},
     "POST /api/models/{model}/unpin": {RESIDENCY},
     "GET /api/options": {READ},
+    "POST /api/models/{model}/load-recommended": {RESIDENCY},
     "POST /api/estimate": {READ},
     "POST /api/models/{model}/benchmark": {ADMIN},
     "GET /api/hub/search": {READ},

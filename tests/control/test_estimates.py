@@ -105,6 +105,7 @@ async def test_what_cannot_be_estimated_is_told(
         assert (answer.status, answer.error["param"]) == (400, param), answer.body
 
 
+@pytest.mark.slow
 async def test_no_address_within_this_network_is_asked(
     autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
