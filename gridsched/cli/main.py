@@ -11,6 +11,7 @@ import difflib
 import errno
 import importlib
 import re
+import signal
 import sys
 from typing import NoReturn, Protocol, cast
 
@@ -119,6 +120,8 @@ def main(argv: list[str] | None = None) -> int:
     streams.prepare()
     words = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in words if word in COMMANDS), None)
+    if chosen == "serve":  # J11: a hang-up ends nothing, from the first moment; what serves means to read again at one
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ours = words.index("--") if chosen in TAKES_WORDS and "--" in words else len(words)
     try:
         args = build_parser(chosen).parse_args(words[:ours])

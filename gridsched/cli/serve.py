@@ -3,7 +3,6 @@
 import argparse
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +53,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace, manager: Manager) -> int:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means to read the configuration again (J11)
     settings, source = settings_of(args)
     scheme = "https" if app.certificate_of(settings) is not None else "http"
     with (

@@ -1,8 +1,9 @@
 """Whether other model files lie in the library's folders than were read last. Looks at names, sizes and times alone.
 
 Owns what counts as a change: a file that is gone, and one that is new or another and has stood still between two
-looks; one that is still being copied does not count yet. Must never open a file. Blocks: the caller makes the call in
-a thread.
+looks; one that is still being copied does not count yet, and a folder that is away as a whole (a disk that is not
+mounted, a host of files that does not answer) has a while to come back. Must never open a file. Blocks: the caller
+makes the call in a thread.
 """
 
 import os
@@ -21,6 +22,12 @@ Seen = Mapping[str, tuple[int, int, int]]
 SURE_NS = 1_000_000_000
 """A folder that changed this recently is listed again, whatever its time says: clocks of file systems are coarse."""
 
+AWAY_LOOKS = 30
+"""So many looks a library's folder may be away before its files count as gone: a minute, as a server looks."""
+
+_NOWHERE = -1
+"""The disk of a folder that cannot be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
@@ -38,12 +45,15 @@ class Folders:
     served: Seen = field(default_factory=dict)
     seen: Seen = field(default_factory=dict)
     _known: dict[str, _Listing] = field(default_factory=dict)
+    _disks: dict[str, int] = field(default_factory=dict)
+    _away: dict[str, int] = field(default_factory=dict)
 
     def look(self, roots: Sequence[Path], files: Sequence[Path]) -> Seen:
         """What is there now, under these folders and of these single files."""
         before, self._known = self._known, {}
         found: dict[str, tuple[int, int, int]] = {}
         for root in roots:
+            self._note_away(str(root))
             for path in self._under(root, before):
                 _add(found, path)
         for file in files:
@@ -57,12 +67,26 @@ class Folders:
     def changed(self, found: Seen) -> bool:
         """Whether the library is to be read again; then what was found counts as read. To be asked at each look."""
         before, self.seen = self.seen, found
-        gone = self.served.keys() - found.keys()
+        away = tuple(f"{root}/" for root, looks in self._away.items() if looks <= AWAY_LOOKS)
+        gone = {path for path in self.served if path not in found and not path.startswith(away)}
         rested = {path: file for path, file in found.items() if before.get(path) == file != self.served.get(path)}
         if not gone and not rested:
             return False
-        self.served = {path: file for path, file in self.served.items() if path in found} | rested
+        self.served = {path: file for path, file in self.served.items() if path not in gone} | rested
         return True
+
+    def _note_away(self, root: str) -> None:
+        """Whether a folder is there to be read, and on the disk it was on; else for how many looks it was not."""
+        try:
+            disk = os.stat(root).st_dev if os.access(root, os.R_OK | os.X_OK) else _NOWHERE  # noqa: PTH116 - as below
+        except OSError:
+            disk = _NOWHERE
+        known = self._disks.get(root, disk)
+        if known in (disk, _NOWHERE) or self._away.get(root, 0) > AWAY_LOOKS:
+            self._away.pop(root, None)
+            self._disks[root] = disk
+        else:
+            self._away[root] = self._away.get(root, 0) + 1
 
     def _under(self, root: Path, before: Mapping[str, _Listing]) -> Iterator[str]:
         """The model files under a folder, as far as a scan looks."""

@@ -40,8 +40,10 @@ class Source:
         return next((stamp.path for stamp in stamps if stamp.is_another()), None)
 
     def read_again(self) -> "Source":
-        """The same name with the files that are there now. Blocks."""
-        return _read(self.entry, self.words, self.entry.path if self.file is None else self.file.path)
+        """The same name with the files that are there now; a launch that is refused stays refused. Blocks."""
+        found = _read(self.entry, self.words, self.entry.path if self.file is None else self.file.path)
+        is_refused = self.file is not None and self.problem is not None and found.file is not None
+        return replace(found, problem=self.problem) if is_refused else found
 
 
 @dataclass(frozen=True, slots=True)

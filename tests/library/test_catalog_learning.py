@@ -7,13 +7,15 @@ from pathlib import Path
 from gridsched.core.ids import ModelName
 from gridsched.core.job import Quality
 from gridsched.library.catalog import ModelCatalog
+from gridsched.library.planning import Defaults
+from gridsched.library.sources import read_library, with_problems
 from gridsched.ports import (
     Account,
     FamilyEntry,
     Measurement,
     ModelEntry,
 )
-from tests.library.catalogs import CARDS, MIB, catalog
+from tests.library.catalogs import CARDS, HOST, MIB, catalog
 from tests.library.models import (
     ADAPTER,
     CHAT,
@@ -185,6 +187,16 @@ async def test_F11_a_file_that_was_spoilt_at_the_start_is_served_when_it_is_whol
     assert made.families()[0].best is made.models()[0]
     put(chat, None)
     assert await made.look_again(name)
+
+
+async def test_F11_a_launch_that_is_refused_stays_refused_whoever_asks_for_it(chat: Path) -> None:
+    """A file that is whole does not mend flags that the engine does not know; another file does neither."""
+    library = with_problems(read_library([ModelEntry("m", chat)], []), {"m": "flags: no such flag"})
+    made = ModelCatalog(library, [HOST], {}, defaults=Defaults())
+    put(chat, there(chat)[0], 1)
+    assert not await made.look_again(ModelName("m"))
+    assert made.models()[0].spec is None
+    assert "no such flag" in (made.models()[0].unavailable or "")
 
 
 async def test_F11_a_crowd_that_asks_for_what_is_not_there_reads_the_disk_once(chat: Path) -> None:

@@ -86,6 +86,23 @@ def test_a_file_that_is_gone_counts_at_once(tmp_path: Path) -> None:
     assert watch.changes() == [True, False]
 
 
+def test_a_folder_that_is_away_as_a_whole_has_a_while_to_come_back(tmp_path: Path) -> None:
+    """A disk that is not mounted for a moment takes no model away; one that stays away does, and is seen when it is
+    back."""
+    write_model(tmp_path / "disk" / "m.gguf")
+    watch = Watch(tmp_path / "disk", tmp_path)
+    (tmp_path / "disk").rename(tmp_path / ".away")
+    assert not any(watch.changes(module.AWAY_LOOKS))
+    (tmp_path / ".away").rename(tmp_path / "disk")
+    assert not any(watch.changes(module.AWAY_LOOKS * 2))
+    (tmp_path / "disk").rename(tmp_path / ".away")
+    assert watch.changes(module.AWAY_LOOKS + 2) == [False] * module.AWAY_LOOKS + [True, False]
+    (tmp_path / ".away").rename(tmp_path / "disk")
+    assert watch.changes(3) == [False, True, False]
+    (tmp_path / "disk" / "m.gguf").unlink()
+    assert watch.changes() == [True, False]
+
+
 def test_another_file_under_the_same_name_counts(tmp_path: Path) -> None:
     """By a rename, by a link that is set anew, and written over in place, which no folder's time tells."""
     path, link = write_model(tmp_path / "m.gguf"), tmp_path / "l.gguf"
