@@ -40,6 +40,14 @@ class Source:
         self.path = find(self.path, self.environ, Path())
         return self.path
 
+    def is_empty(self) -> bool:
+        """Whether there is a file without a byte. Blocks."""
+        path = self.find()
+        try:
+            return path is not None and path.is_file() and path.stat().st_size == 0
+        except OSError:
+            return False
+
     def read(self) -> Settings:
         """The settings. Raises SettingsError."""
         path = self.find()
@@ -79,6 +87,7 @@ class ServerWorld:
         self._machinery = machinery
         self._take_figures = take_figures
         self._policy = policy
+        self._was_empty = source.is_empty()
 
     def look(self) -> object:
         """The file's content, in short."""
@@ -86,11 +95,17 @@ class ServerWorld:
         return looked_at(path) if path is not None else None
 
     def read(self) -> Settings:
-        """The settings of the file. Raises ConfigRefused."""
+        """The settings of the file. Raises ConfigRefused, for one without a byte as well where there were some: a full
+        disk leaves such a file to whoever saves, and nobody who means the defaults."""
+        is_empty = self._source.is_empty()
+        if is_empty and not self._was_empty:
+            raise ConfigRefused([f"{self._source.path}: the file is empty; for the defaults, write {{}}"])
         try:
-            return self._source.read()
+            settings = self._source.read()
         except SettingsError as error:
             raise ConfigRefused(str(error).splitlines()) from None
+        self._was_empty = is_empty
+        return settings
 
     def compare(self, before: Settings, after: Settings) -> ReloadPlan:
         """What it comes to."""

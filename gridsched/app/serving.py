@@ -281,11 +281,13 @@ async def _serve(
     return exit_code
 
 
-def note_reload(audit: Audit | None, why: str, problem: Problem | None) -> None:
+def note_reload(audit: Audit | None, why: str, changed: Sequence[str], problem: Problem | None) -> None:
     """In the audit log, where no verb has asked for it: those are there already."""
     via = {HANG_UP: "signal", WATCHED: "file"}.get(why)
     if audit is not None and via is not None:
-        audit.note("reload_config", {}, by_hand(via), "done" if problem is None else "refused", problem)
+        audit.note(
+            "reload_config", {"changes": list(changed)}, by_hand(via), "done" if problem is None else "refused", problem
+        )
 
 
 async def _signals(runtime: Runtime, scope: trio.CancelScope, audit: Audit | None) -> None:

@@ -31,6 +31,9 @@ Key = tuple[str, ...]
 
 MOST_CHANGES = 500
 
+MOST_TRIES = 10
+"""So often a change of keys is thought of anew, where others save the file at the same time."""
+
 _PLACE = re.compile(r"^.*?:\d+:\d+: ")
 
 
@@ -148,13 +151,11 @@ def _object(value: object) -> Mapping[str, Any]:
 async def _set(services: Services, asked: SetArguments, _: Call) -> ConfigurationSet:
     configuration = _configuration(services)
     async with configuration.changing:
-        change, plan = await _thought(services, asked)
+        change, plan, backup = await _done(services, asked)
         changes = await in_thread(partial(_changes, configuration, change))
-        text, backup = _sentence(configuration, change, changes, "is"), None
-        if not change.is_none:
-            backup = await _written(configuration, change)
-            if services.reloader is not None:
-                plan = await services.reloader.reload("the configuration was set")
+        text = _sentence(configuration, change, changes, "is")
+        if not change.is_none and services.reloader is not None:
+            plan = await services.reloader.reload("the configuration was set")
     return ConfigurationSet(
         text=_with_plan(text, plan),
         path=str(configuration.path),
@@ -165,6 +166,21 @@ async def _set(services: Services, asked: SetArguments, _: Call) -> Configuratio
         restarts=plan.restarts if plan is not None else (),
         needs_restart=plan.needs_restart if plan is not None else (),
     )
+
+
+async def _done(services: Services, asked: SetArguments) -> "tuple[Change, ReloadPlan | None, str | None]":
+    """The change, written, what it comes to, and the copy of what was there. Whoever names keys, and not the file in
+    which they are to be changed, has them changed in what somebody else has saved meanwhile. Raises RequestError."""
+    configuration = _configuration(services)
+    tries = MOST_TRIES if asked.text is None and asked.expected_sha256 is None else 1
+    while True:
+        change, plan = await _thought(services, asked)
+        tries -= 1
+        try:
+            return change, plan, None if change.is_none else await _written(configuration, change)
+        except Changed:
+            if not tries:
+                raise _conflict(configuration, "") from None
 
 
 async def _plan(services: Services, asked: SetArguments, _: Call) -> Consequences:
@@ -257,10 +273,9 @@ def _as_nested(key: str) -> str:
 
 
 async def _written(configuration: "Configuration", change: "Change") -> str | None:
+    """Where the copy of what was there is. Raises Changed, RequestError."""
     try:
         backup = await configuration.write(change)
-    except Changed:
-        raise _conflict(configuration, "") from None
     except OSError as error:
         why = f"{configuration.path} cannot be written, and is as it was: {error.strerror or error}"
         raise RequestError(Problem("storage_unavailable", why)) from None

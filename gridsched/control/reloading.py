@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # pydantic is slow to load, and the command line wants the ve
 
 T = TypeVar("T")
 
+Noted = Callable[[str, Sequence[str], Problem | None], None]
+
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
@@ -95,10 +97,10 @@ class Reloader:
         world: World,
         settings: "Settings",
         say: Callable[[str], None],
-        note: Callable[[str, Problem | None], None] = lambda why, problem: None,  # noqa: ARG005 - nobody writes it down
+        note: Noted = lambda why, changed, problem: None,  # noqa: ARG005 - nobody writes it down
     ) -> None:
-        """`settings` are what runs, `say` tells a person each reload in a line, `note` is told why one was made, and
-        why it was refused."""
+        """`settings` are what runs, `say` tells a person each reload in a line, `note` is told why one was made,
+        which keys it has changed, and why it was refused."""
         self._note = note
         self.error: str | None = None
         self.needs_restart: tuple[str, ...] = ()
@@ -209,7 +211,7 @@ class Reloader:
             self.error = refused.problem.message
             self._say(f"config     refused ({why}), what ran before runs on: {self.error}")
             self._log({"refused": self.error, "why": why})
-            self._note(why, refused.problem)
+            self._note(why, (), refused.problem)
             return refused
         self.settings = self._world.running(self.settings, read)
         prepared.take()
@@ -223,7 +225,7 @@ class Reloader:
                 "why": why,
             }
         )
-        self._note(why, None)
+        self._note(why, [change.key for change in plan.changes], None)
         return plan
 
     async def _propose(

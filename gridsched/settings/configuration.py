@@ -103,6 +103,8 @@ class Configuration:
     def _thought(self, change: Callable[[str], str]) -> Change:
         before = self._read()
         text = change(before.text)
+        if not text and before.text:
+            text = "{}\n"  # a file without a byte is what a full disk leaves: a server that runs does not believe it
         try:
             size_bytes = len(text.encode())
         except UnicodeEncodeError:

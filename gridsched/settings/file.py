@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ KEPT = 10
 """Copies of what was replaced. The recovery sidecar counts with the same names."""
 
 SUFFIX = ".before-"
+BEGUN = ".new"
+LEFT_SECONDS = 60.0
+"""What a writer that was killed has left is taken away by a later one, when it is this old: nobody writes so long."""
+
 NEW_MODE = 0o600
 BOM = "\ufeff"
 
@@ -59,7 +64,10 @@ def replace(path: Path, text: str, before: Contents) -> Path | None:
     beside = _written_beside(target, data, found)
     try:
         backup = _backup(target, _unchanged(target, before), found) if before.exists else None
-        if not before.exists:
+        # Again, because the copy took its time: whoever saves by hand meanwhile loses nothing.
+        if before.exists:
+            _unchanged(target, before)
+        else:
             _require_none(target)
         beside.replace(target)
     except BaseException:
@@ -67,6 +75,7 @@ def replace(path: Path, text: str, before: Contents) -> Path | None:
             beside.unlink()
         raise
     sync_folder(target.parent)
+    _tidy(target)
     return backup
 
 
@@ -91,7 +100,7 @@ def digest(data: bytes) -> str:
 
 def _written_beside(target: Path, data: bytes, like: os.stat_result | None) -> Path:
     """A new file in the same folder, with the rights of another. Raises OSError, and leaves none then."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=BEGUN, dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -107,6 +116,16 @@ def _written_beside(target: Path, data: bytes, like: os.stat_result | None) -> P
             Path(name).unlink()
         raise
     return Path(name)
+
+
+def _tidy(target: Path) -> None:
+    """Take away what writers of this file have left that were killed, the recovery sidecar among them."""
+    name, copy = re.escape(target.name), re.escape(SUFFIX)
+    begun = re.compile(rf"\.{name}(?:{copy}\d{{1,9}})?\.[a-z0-9_]{{8}}{re.escape(BEGUN)}")
+    with suppress(OSError):
+        for each in target.parent.iterdir():
+            if begun.fullmatch(each.name) and abs(time.time() - each.lstat().st_mtime) > LEFT_SECONDS:
+                each.unlink()
 
 
 def _backup(target: Path, old: bytes, like: os.stat_result | None) -> Path:

@@ -55,7 +55,7 @@ def read_object(path: Path, *, follow: bool = False) -> dict[str, Any]:
 
 def write(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace a file whole: whoever reads sees the old one or the new one, also after a power cut. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

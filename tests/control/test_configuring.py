@@ -14,6 +14,7 @@ from gridsched.control.use import use
 from gridsched.control.verb import Call
 from gridsched.control.verbs import BY_NAME
 from gridsched.settings.configuration import Configuration
+from gridsched.settings.file import digest
 from gridsched.settings.reload import ReloadPlan, compare
 from gridsched.settings.schema import Settings
 from tests.support.front import House, serving
@@ -99,3 +100,29 @@ async def test_what_waits_for_a_start_of_the_server_is_told(autojump_clock: Mock
     assert (before.runs_as_written, before.needs_restart) == (True, ())
     assert done.needs_restart == ("server.port",)
     assert (after.runs_as_written, after.needs_restart) == (False, ("server.port",))
+
+
+async def test_keys_are_changed_in_what_somebody_else_has_saved_meanwhile(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """Both are in the file then; whoever has said of which file he thinks is told instead."""
+    autojump_clock.autojump_threshold = 0.01
+    path = tmp_path / "f.yaml"
+    path.write_text(TEXT)
+    by_another = ["# theirs\n", "# theirs, again\n"]
+
+    def while_it_is_checked(settings: Settings) -> Settings:
+        if by_another and settings.server.port != 1234:
+            path.write_text(by_another.pop(0) + path.read_text())
+        return settings
+
+    configuration = Configuration(path, {}, while_it_is_checked)
+    async with serving(autojump_clock) as house:
+        done = await asked(house, configuration, "set_config", set={"server": {"port": 4321}})
+        by_another.append("# the last\n")
+        sha256 = digest(path.read_bytes())
+        with pytest.raises(RequestError) as refused:
+            await asked(house, configuration, "set_config", set={"server": {"port": 4322}}, expected_sha256=sha256)
+    assert isinstance(done, ConfigurationSet)
+    assert refused.value.problem.code == "conflict"
+    assert path.read_text() == f"# the last\n# theirs, again\n# theirs\n{TEXT}server:\n  port: 4321\n"

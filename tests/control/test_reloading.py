@@ -93,6 +93,21 @@ def applied(served: Served) -> list[object]:
     return [line["applied"] for line in served.house.logged("config") if "applied" in line]
 
 
+async def test_a_file_that_has_lost_its_last_byte_is_refused(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """A full disk leaves such a file to whoever saves; the defaults can be written. Only one that was empty may be."""
+    async with following(autojump_clock, tmp_path / "c.yaml") as served:
+        write(served.path, "scheduler: {hot_window: 7s}")
+        await served.reloader.reload("a test")
+        write(served.path, "")
+        with pytest.raises(RequestError, match="the file is empty"):
+            await served.reloader.reload("a test")
+        assert served.reloader.settings.scheduler.hot_window_seconds == 7.0
+        write(served.path, "{}")
+        await served.reloader.reload("a test")
+    assert applied(served) == [["scheduler.hot_window"], ["scheduler.hot_window"]]
+    assert served.reloader.error is None
+
+
 async def test_J8_who_asks_while_one_is_under_way_shares_the_next(autojump_clock: MockClock, tmp_path: Path) -> None:
     """J8: twenty at once are one reload, and all hear the same; one who asks later has another."""
     async with following(autojump_clock, tmp_path / "c.yaml") as served:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gridsched.settings import file
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.file import KEPT, Contents, read, replace
 from gridsched.settings.refusals import Changed
@@ -67,6 +68,31 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None
             replace(path, "# ours\n", before)
     assert path.read_text() == "# theirs, again\n"
     assert names(tmp_path) == ["f.yaml"]
+
+
+def test_a_save_while_the_copy_is_made_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy is flushed to the disk, which takes its time."""
+    path = tmp_path / "f.yaml"
+    path.write_text("# old\n")
+    before = read(path)
+    monkeypatch.setattr(file, "_backup", lambda *_: path.write_text("# theirs\n"))
+    with pytest.raises(Changed):
+        replace(path, "# ours\n", before)
+    assert path.read_text() == "# theirs\n"
+
+
+def test_what_a_killed_writer_has_left_is_taken_away(tmp_path: Path) -> None:
+    """By the next that writes the file, when it is old; an editor's own files stay."""
+    path = tmp_path / "f.yaml"
+    path.write_text("# old\n")
+    left = [".f.yaml.abcd_123.new", ".f.yaml.before-7.abcd_123.new"]
+    stays = [".f.yaml.swp", ".f.yaml.original", ".g.yaml.abcd_123.new", ".f.yaml.now_1234.new"]
+    for name in (*left, *stays):
+        (tmp_path / name).write_text("x")
+        if name != stays[-1]:
+            os.utime(tmp_path / name, (1, 1))
+    replace(path, "# new\n", read(path))
+    assert names(tmp_path) == sorted([*stays, "f.yaml", "f.yaml.before-1"])
 
 
 def test_a_new_file_is_its_users_alone(tmp_path: Path) -> None:
