@@ -375,8 +375,9 @@ class Engine(Protocol):
         """Spawn, probe, vet, serve, reap. Posts `InstanceReady` at most once, then `InstanceExited` exactly once, when
         the process is verified gone. Cancelled, it ends the process first. Never raises for what a process does."""
 
-    def stop(self, instance_id: InstanceId) -> None:
-        """Begin to end a process (TERM, then KILL after the grace); unknown or ended ones are ignored."""
+    def stop(self, instance_id: InstanceId, *, at_once: bool = False) -> None:
+        """Begin to end a process (TERM, then KILL after the grace; `at_once` KILL alone); unknown or ended ones are
+        ignored."""
 
     def pause(self, instance_id: InstanceId) -> None:
         """Let a process stand still (S10); unknown or ended ones are ignored."""

@@ -179,7 +179,7 @@ class SimulatedEngine:
             self._cards.let_go(instance_id)
             post(InstanceExited(instance_id, failure))
 
-    def stop(self, instance_id: InstanceId) -> None:
+    def stop(self, instance_id: InstanceId, *, at_once: bool = False) -> None:  # noqa: ARG002 - none is ever deaf
         """Ask a process to end. One whose task has not had its first turn yet never starts."""
         if process := self._living.get(instance_id):
             process.stop_asked.set()

@@ -141,7 +141,7 @@ def _displace(state: State, lease: Lease, instance: Instance) -> None:
     has it made elsewhere."""
     model = instance.model
     if model.instance is instance and instance.state in (READY, InstanceState.DRAINING):
-        lease.displaced[model.name] = None
+        lease.displaced[model.name] = model.as_loaded(instance)
         state.kept.due = True
     lifecycle.retire(state, instance, "R8", f"{lease.device} is leased to {lease.owner}")
 
@@ -159,14 +159,18 @@ stays_away = is_back
 
 
 def _bring_back(state: State, lease: Lease) -> list[ModelName]:
-    """Have loaded again, as background work for which nobody goes, what is not there."""
+    """Have loaded again, as background work for which nobody goes and as it was loaded, what is not there."""
     if state.draining:
         return []
     away = [state.models[name] for name in lease.displaced if name in state.models]
     away = [model for model in away if model.instance is None and model.errand is None]
     away = [model for model in away if not model.removed and not model.put_down]
     for model in away:
-        errands.ask(state, model, Purpose.DISPLACED)
+        before = lease.displaced[model.name]
+        errand = errands.ask(state, model, Purpose.DISPLACED)
+        if before is not None:
+            errand.ttl_seconds = before.ttl_seconds
+            model.load_as(before)
     return [model.name for model in away]
 
 

@@ -177,11 +177,21 @@ class LeaseWish:
     lost_bytes: int = 0
 
 
+@record
+class AsLoaded:
+    """How a person had a model loaded that goes for a lease: what was `configured` then, the `options` that she asked
+    for instead (none: as configured), and how long it may be idle (R6)."""
+
+    configured: ModelSpec
+    options: tuple[LaunchOption, ...] = ()
+    ttl_seconds: float | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """A device for somebody else (R8). `seconds` count from when all devices of its wish are held, until `until`; None
     and inf for until it is released, or `process` has ended. `displaced` are the models that were ready and had to go
-    for it, in order: they come back at its end."""
+    for it, in order, each as it was loaded, where that is known still: they come back at its end."""
 
     device: DeviceName
     owner: str
@@ -190,7 +200,7 @@ class Lease:
     state: LeaseState = LeaseState.REQUESTED
     until: float = inf
     process: OwnerProcess | None = None
-    displaced: dict[ModelName, None] = field(default_factory=dict)
+    displaced: dict[ModelName, AsLoaded | None] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -274,6 +284,18 @@ class ModelState:
     def load_by(self, options: tuple[LaunchOption, ...]) -> None:
         """A person wants it launched by these."""
         self.spec = replace(self.configured, options=options)
+
+    def as_loaded(self, instance: Instance) -> AsLoaded:
+        """How a person had it loaded, for when it comes back."""
+        options = self.spec.options if self.spec is not self.configured else ()
+        return AsLoaded(self.configured, options, instance.person_ttl_seconds)
+
+    def load_as(self, before: AsLoaded) -> None:
+        """As a person had it loaded before; as configured where that finds no room, or where its launches have become
+        others since."""
+        if before.options and before.configured.launches == self.configured.launches:
+            asked = {option.key for option in before.options}
+            self.load_by((*before.options, *(each for each in self.configured.options if each.key not in asked)))
 
     def settle_ladder(self) -> None:
         """A process has gone, or is not wanted any more: what a person asked for ends with it."""

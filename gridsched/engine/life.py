@@ -62,9 +62,12 @@ class Life:
         """Where it is."""
         return self._phase
 
-    def tell(self) -> None:
-        """Have it end: a start that is under way is asked nothing more (B15)."""
+    def tell(self, *, at_once: bool = False) -> None:
+        """Have it end, `at_once` by a kill: a start that is under way is asked nothing more (B15)."""
         self._move(PhaseMove.TELL)
+        if at_once and self.child is not None and not self.child.exited:
+            self._killed = True
+            self.child.signal(signal.SIGKILL)
         self._end_asked.set()
         self._asking.cancel()
 

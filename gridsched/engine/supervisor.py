@@ -105,13 +105,13 @@ class LlamaEngine:
         life = self._lives.get(instance_id)
         return life.address if life else None
 
-    def stop(self, instance_id: InstanceId) -> None:
-        """Begin to end a process (TERM, then KILL after the grace); ended ones are ignored.
+    def stop(self, instance_id: InstanceId, *, at_once: bool = False) -> None:
+        """Begin to end a process (TERM, then KILL after the grace; `at_once` KILL alone); ended ones are ignored.
 
         A process may be told to stop before the task that is to `run` it has had its first turn: it then never starts.
         """
         if life := self._lives.get(instance_id):
-            life.tell()
+            life.tell(at_once=at_once)
         elif instance_id not in self._begun:
             self._stopped_ahead.add(instance_id)
 

@@ -128,7 +128,8 @@ class Bench:
                 raise BenchFailed(_ended(life.failure), life.failure)
             yield cls(upstream, instance_id, launch)
         finally:
-            engine.stop(instance_id)
+            # Nobody's answer is in it, and one that works on a prompt hears a TERM only seconds later: a chat may wait.
+            engine.stop(instance_id, at_once=True)
             with trio.CancelScope(shield=True):
                 await life.exited.wait()
 

@@ -344,6 +344,15 @@ async def test_a_stop_before_the_first_turn_of_run_starts_nothing(bench: Bench) 
     assert not bench.record.exists()
 
 
+async def test_what_serves_nobody_is_ended_at_once(bench: Bench) -> None:
+    """A process that would not hear a TERM, as one in the middle of a long prompt, costs nobody the grace."""
+    async with bench.running(bench.launch(ignore_term=True)):
+        stopped = trio.current_time()
+        bench.engine.stop(ONE, at_once=True)
+    assert bench.exit().failure is None
+    assert trio.current_time() - stopped < 10.0  # the grace that it has by default
+
+
 async def test_a_stop_of_what_is_not_there_is_ignored(bench: Bench) -> None:
     """Ended ones, too."""
     await bench.run_to_the_end(bench.launch(exit_at="start"))

@@ -421,6 +421,25 @@ def test_R8_what_a_lease_displaced_comes_back_at_its_end() -> None:
     assert [world.state(name) for name in ("a", "b", "c")] == ["ready", "ready", "cold"]
 
 
+def test_R8_what_a_person_had_loaded_otherwise_comes_back_as_it_was() -> None:
+    """By her launch and with her time to be idle; and as configured, where another has that room by then."""
+    world = World((model("m", option(6)), model("b", option(7))))
+    for room_is_taken in (False, True):
+        world.load("m", option(10, 3), ttl=900.0)
+        world.advance(30.0)
+        world.lease()
+        world.advance(20.0)
+        if room_is_taken:
+            world.read(8.0, {})
+        world.release()
+        world.advance(30.0)
+        (instance,) = world.scheduler.state.instances.values()
+        assert (instance.parallel, instance.person_ttl_seconds) == (1 if room_is_taken else 3, 900.0)
+        assert world.state("m") == "ready"
+        world.unload("m")
+        world.advance(1.0)
+
+
 def test_R8_what_comes_back_evicts_nobody_and_gives_up_after_a_while() -> None:
     """Somebody else is at home there: he stays, cold as he is, and ten minutes later his place is not waited for."""
     world = World((model("a", option(10)), model("b", option(10))))
