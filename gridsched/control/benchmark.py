@@ -7,6 +7,7 @@ that it does counts as use of the model or as a request. Must never run while a 
 stops when one begins.
 """
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -28,7 +29,9 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.model import LaunchOption
+from gridsched.core.standing import OwnerProcess
 from gridsched.credentials import Scope
+from gridsched.engine.identity import ProcessId
 from gridsched.ports import CatalogModel, Launch
 from gridsched.runtime.bench import LEVELS, Bench, BenchFailed, LevelFound, recommended
 from gridsched.runtime.decisions import Line
@@ -203,7 +206,11 @@ async def _leased(services: Services, model: CatalogModel, option: LaunchOption)
     """The devices for us alone. Raises RequestError where somebody else has one."""
     wishes, owner = services.runtime.wishes, f"a benchmark of {model.name}"
     seconds = LONGEST_SECONDS + BACK_SECONDS
-    answer = await wishes.ask(lambda request: LeaseAsked(request, option.devices, owner, seconds), withdrawn=True)
+    ours = ProcessId.of(os.getpid())  # with which it ends: it is nobody's in a server that is started after this one
+    process = OwnerProcess(ours.pid, ours.start_ticks, ours.boot_id) if ours is not None else None
+    answer = await wishes.ask(
+        lambda request: LeaseAsked(request, option.devices, owner, seconds, process), withdrawn=True
+    )
     if answer.rejection is not None:
         raise RequestError(of_rejection(answer.rejection))
     try:

@@ -220,7 +220,10 @@ async def row_of(services: Services, model: CatalogModel, ctx: int) -> Row | Non
         return None
     most = max((slots for slots, option in carried.items() if option is not None), default=0)
     wanted = [slots for slots in carried if slots <= max(worth, min(carried))]
-    views = {slots: services.runtime.outlook(model.name, found[slots]) for slots in wanted}
+    views = {}
+    for slots in wanted:
+        views[slots] = services.runtime.outlook(model.name, found[slots])
+        await trio.lowlevel.checkpoint()  # each takes a while where there are many cards, and chats go on
     slots = _best(wanted, views, carried)
     view = views[slots]
     option = (view.option if view is not None else None) or carried[slots] or found[slots][0]

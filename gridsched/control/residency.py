@@ -172,7 +172,9 @@ async def load(
     RequestError for a refusal."""
     runtime = services.runtime
     wish = runtime.wishes.ask(lambda request: LoadAsked(request, name, options or (), ttl_s), withdrawn=True)
-    return told_as(Loaded, await while_telling(call.tell, partial(_progress_of_load, runtime, name), wish))
+    answer = await while_telling(call.tell, partial(_progress_of_load, runtime, name), wish)
+    await runtime.wishes.memory.written()  # that a pinned one is down no more outlives the server
+    return told_as(Loaded, answer)
 
 
 def _progress_of_load(runtime: Runtime, name: ModelName) -> tuple[float, float | None, str]:
@@ -239,6 +241,7 @@ async def _unload(services: Services, asked: UnloadArguments, call: Call) -> Unl
     name = model_named(services, asked.model)
     wish = services.runtime.wishes.ask(lambda request: UnloadAsked(request, name, asked.force))
     told = await while_telling(call.tell, partial(_progress_of_unload, services.runtime, name), wish)
+    await services.runtime.wishes.memory.written()  # that a pinned one is to stay down outlives the server
     return told_as(Unloaded, told)
 
 

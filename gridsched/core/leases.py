@@ -67,7 +67,8 @@ def resume(state: State, kept: KeptLease) -> None:
         return
     lease = Lease(kept.device, kept.owner, LeaseWish(None), kept.seconds, process=kept.process)
     lease.displaced = dict.fromkeys(kept.displaced)
-    lease.until = kept.until if kept.until is not None else inf
+    if kept.until is not None:  # a wall clock that was set back meanwhile makes it no longer than it was asked for
+        lease.until = kept.until if kept.seconds is None else min(kept.until, state.now + kept.seconds)
     _begin(state, lease)
 
 

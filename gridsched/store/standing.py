@@ -8,6 +8,7 @@ the server goes on. A file that is damaged goes to `NAME.damaged`; one of a newe
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,9 @@ from gridsched.threads import in_thread
 VERSION = 1
 LONGEST_BYTES = 4 * 2**20
 """What is longer was not written here: ten thousand models take less than one."""
+
+LATEST = 2.0**37
+"""Wall seconds of the year 6325: what is later is no time at which a lease ends."""
 
 Say = Callable[[str], None]
 
@@ -90,6 +94,9 @@ class StandingFile:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._set_aside(str(error))
             return None
+        if any(not _can_be(lease) for lease in found.leases):
+            self._set_aside("a lease in it is none that is given here")
+            return None
         return Standing(found.words, found.leases)
 
     def _set_aside(self, why: str) -> None:
@@ -102,3 +109,9 @@ class StandingFile:
         except OSError as error:
             self._why_not = f"{self._path} is damaged and cannot be set aside ({error.strerror})"
             self._say(self._why_not)
+
+
+def _can_be(lease: KeptLease) -> bool:
+    """Whether it ends by itself, as each does that is given (R8), at a moment that can be told."""
+    ends = lease.process is not None or (lease.seconds is not None and 0 < lease.seconds < inf)
+    return ends and lease.owner.isprintable() and (lease.until is None or 0 <= lease.until < LATEST)

@@ -1,5 +1,6 @@
 """Benchmarks: what is measured, for whom they are refused, and that they give way."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,6 +85,18 @@ async def test_a_benchmark_is_no_use_of_the_model_and_no_request(autojump_clock:
         assert not any(house.logged(event) for event in ("enqueue", "dispatch", "step", "complete"))
         assert house.world.engine.overfilled == 0
         assert b"gridsched_requests_total{" not in (await house.ask("GET", "/metrics")).body
+
+
+async def test_R8_a_benchmarks_lease_is_over_in_the_next_server(autojump_clock: MockClock) -> None:
+    """A server that is killed in the middle leaves a lease that ends with its process, and keeps no card for nobody."""
+    async with serving(autojump_clock) as house:
+        assert (await _begun(house, "sim-chat-2b")).status == 202
+        await trio.sleep(1)
+        (device,) = house.runtime.snapshot().devices
+        assert device.lease is not None
+        assert device.lease.process is not None
+        assert device.lease.process.pid == os.getpid()
+        await _released(house)
 
 
 async def test_R8_what_was_loaded_there_goes_for_a_benchmark_and_comes_back(autojump_clock: MockClock) -> None:

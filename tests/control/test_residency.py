@@ -173,6 +173,7 @@ async def test_R7_a_pin_outlives_the_server_where_a_person_wants_that(
         await trio.sleep(20)
         assert [(view.model, view.tier.value) for view in house.runtime.snapshot().instances] == [(SMALL, "pinned")]
         await act(house, "unload_model", model=SMALL)
+        assert b'"put_down":true' in path.read_bytes()
     async with serving(autojump_clock, standing=StandingFile(path, pytest.fail)) as house:
         await trio.sleep(20)
         assert not house.runtime.snapshot().instances

@@ -13,7 +13,7 @@ STANDING = Standing(
     (Word(ModelName("a"), pin=True, put_down=False, configured=False), Word(ModelName("b"), None, True, True)),
     (
         KeptLease(DeviceName("gpu0"), "ComfyUI", 60.0, 1.5e9, OwnerProcess(7, 8, "boot"), (ModelName("a"),)),
-        KeptLease(DeviceName("gpu1"), "somebody"),
+        KeptLease(DeviceName("gpu1"), "somebody", 30.0),
     ),
 )
 
@@ -45,6 +45,9 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         b'{"gridsched_standing": 1, "words": [{"model": "a"}]}',
         b'{"gridsched_standing": 1, "leases": [{"device": "gpu0", "owner": 7}]}',
         b'{"gridsched_standing": 1, "leases": [{"device": "gpu0", "owner": "me", "until": "soon"}]}',
+        b'{"gridsched_standing": 1, "leases": [{"device": "gpu0", "owner": "who never gives it back"}]}',
+        b'{"gridsched_standing": 1, "leases": [{"device": "gpu0", "owner": "me", "seconds": 9, "until": 1e308}]}',
+        b'{"gridsched_standing": 1, "leases": [{"device": "gpu0", "owner": "a\\u0000b", "seconds": 9}]}',
     ],
 )
 async def test_a_damaged_file_is_said_and_set_aside(tmp_path: Path, data: bytes) -> None:

@@ -118,6 +118,15 @@ def test_R8_a_lease_whose_time_passed_while_no_server_ran_is_over_at_once() -> N
     assert kept(following) == Standing()
 
 
+def test_R8_a_wall_clock_that_was_set_back_makes_no_lease_longer() -> None:
+    """It ends after as long as it was asked for, counted from the start, at the latest."""
+    following = again(World((model("a", option(4)),)), Standing((), (KeptLease(GPU0, "training", 60.0, 9e6),)))
+    following.advance(59.0)
+    assert kept(following).leases
+    following.advance(2.0)
+    assert kept(following) == Standing()
+
+
 def test_R8_a_kept_lease_of_a_card_that_is_gone_is_nobodys() -> None:
     """It is forgotten."""
     world = World((model("a", option(4)),))
