@@ -138,10 +138,11 @@ def _answer(state: State, wish: LeaseWish, rejection: Rejection | None = None, *
 
 
 def _displace(state: State, lease: Lease, instance: Instance) -> None:
-    """It has to go for the lease. What was ready comes back at its end; what was only coming was somebody's wish, who
-    has it made elsewhere."""
+    """It has to go for the lease. What was ready comes back at its end, and so does what came back from another one;
+    what else was only coming was somebody's wish, who has it made elsewhere."""
     model = instance.model
-    if model.instance is instance and instance.state in (READY, InstanceState.DRAINING):
+    returns = model.errand is not None and model.errand.purpose is Purpose.DISPLACED
+    if model.instance is instance and (returns or instance.state in (READY, InstanceState.DRAINING)):
         lease.displaced[model.name] = model.as_loaded(instance)
         state.kept.due = True
     lifecycle.retire(state, instance, "R8", f"{lease.device} is leased to {lease.owner}")

@@ -288,7 +288,8 @@ class ModelState:
     def as_loaded(self, instance: Instance) -> AsLoaded:
         """How a person had it loaded, for when it comes back."""
         options = self.spec.options if self.spec is not self.configured else ()
-        return AsLoaded(self.configured, options, instance.person_ttl_seconds)
+        coming = self.errand.ttl_seconds if self.errand is not None else None
+        return AsLoaded(self.configured, options, instance.person_ttl_seconds or coming)
 
     def load_as(self, before: AsLoaded) -> None:
         """As a person had it loaded before; as configured where that finds no room, or where its launches have become

@@ -466,8 +466,10 @@ class Book(Facts):
         self._going(one)
 
     def _displaced_by_leases(self, one: InstanceNote) -> None:
-        """What was ready and goes, or dies on its way, from a leased device may come back at the lease's end."""
-        for device in one.devices if one.state == "ready" else ():
+        """What was ready and goes, or dies on its way, from a leased device may come back at the lease's end; so may
+        what was on its way back from another lease."""
+        back = one.state == "starting" and one.model in self.displaced
+        for device in one.devices if one.state == "ready" or back else ():
             if device in self.leases:
                 self.leases[device].displaced.add(one.model)
 

@@ -440,6 +440,27 @@ def test_R8_what_a_person_had_loaded_otherwise_comes_back_as_it_was() -> None:
         world.advance(1.0)
 
 
+def test_R8_what_comes_back_from_one_lease_comes_back_from_the_next_one_too() -> None:
+    """It was being loaded again when the card was leased again, for longer than its place is waited for."""
+    world = World((model("a", option(4)),))
+    world.load("a", option(5, 3), ttl=9000.0)
+    world.advance(30.0)
+    world.lease()
+    world.advance(1.0)
+    world.release()
+    world.advance(1.0)
+    assert world.state("a") == "starting"
+    answer = world.lease(seconds=3600.0)
+    world.advance(5.0)
+    told = world.answer(answer)
+    assert told is not None
+    assert told.detail["displaced"] == ["a"]
+    world.advance(3600.0)
+    world.advance(20.0)
+    (instance,) = world.scheduler.state.instances.values()
+    assert (instance.parallel, instance.person_ttl_seconds) == (3, 9000.0)
+
+
 def test_R8_what_comes_back_evicts_nobody_and_gives_up_after_a_while() -> None:
     """Somebody else is at home there: he stays, cold as he is, and ten minutes later his place is not waited for."""
     world = World((model("a", option(10)), model("b", option(10))))
