@@ -1,11 +1,14 @@
 """Consent to what harms: whoever asks for it is told what would come of it, and given a token to say it again with.
 
 Owns when a verb is carried out, when only its plan is answered, and the words of both. A token does not hold what was
-planned: it is planned anew, and carried out where it would do the same harm and no other. Must never decide what harms:
-a verb's plan says it, and a verb that destroys and has no plan always does.
+planned: it is planned anew, and carried out where it would do the same harm and no other; the scheduler is told which
+models may go for it, because what harms nobody now may have to wait, and harm then. Must never decide what harms: a
+verb's plan says it, and a verb that destroys and has no plan always does.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
 from typing import Annotated, Final
 
 import msgspec
@@ -16,6 +19,7 @@ from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.control.services import Services
 from gridsched.control.use import checked, shown, use
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Verb
+from gridsched.core.ids import ModelName
 
 DRY_RUN: Final = "dry_run"
 TOKEN: Final = "token"  # noqa: S105 - an argument's name
@@ -47,10 +51,16 @@ def asks_first(verb: Verb) -> bool:
 async def consequences(services: Services, verb: Verb, arguments: Arguments, call: Call) -> Consequences:
     """What a verb would do if it were carried out now. Raises RequestError."""
     if verb.plan is not None:
-        return await verb.plan(services, arguments, call)
+        plan = await verb.plan(services, arguments, call)
+        return msgspec.structs.replace(plan, essence=hashed(plan.essence))
     given = ", ".join(f"{name}={value!r}" for name, value in shown(arguments).items() if value is not None)
     text = f"{verb.name}{f' with {given}' if given else ''}: {verb.description}"
-    return Consequences(text=text, harms=verb.destructive, essence=verb.name)
+    return Consequences(text=text, harms=verb.destructive, essence=hashed(verb.name))
+
+
+def hashed(essence: str) -> str:
+    """As it is told: it may be made of what nobody is shown, such as the text of a configuration."""
+    return sha256(essence.encode()).hexdigest()[:16]
 
 
 async def use_with_consent(services: Services, verb: Verb, given: Mapping[str, object], call: Call) -> object:
@@ -67,7 +77,8 @@ async def use_with_consent(services: Services, verb: Verb, given: Mapping[str, o
     if not consent.dry_run:
         holds = consent.token is not None and services.confirmations.redeem(consent.token, asked)
         if holds or not plan.harms:
-            return await use(services, verb, own, call)
+            may_go = tuple(ModelName(one.model) for one in plan.evicted)
+            return await use(services, verb, own, replace(call, may_go=may_go))
     token = services.confirmations.offer(asked)
     if consent.token is None or consent.dry_run:
         return Planned(text=f"Not done yet. {plan.text}", plan=plan, token=token, expires_s=VALID_SECONDS)

@@ -133,7 +133,8 @@ async def _reserve(services: Services, asked: ReserveArguments, call: Call) -> R
         raise invalid("a lease ends by itself: say ttl_s (seconds), or pid, the process that it ends with", "ttl_s")
     devices, process, wishes = _devices(services, asked), _owner_process(asked), services.runtime.wishes
     wish = wishes.ask(
-        lambda request: LeaseAsked(request, devices, asked.owner.strip(), asked.ttl_s, process), withdrawn=True
+        lambda request: LeaseAsked(request, devices, asked.owner.strip(), asked.ttl_s, process, call.may_go),
+        withdrawn=True,
     )
     answer = await while_telling(call.tell, partial(_progress, services.runtime, devices), wish)
     told = told_of(answer)
@@ -183,10 +184,43 @@ def _why_not(view: DeviceView, there: list[InstanceView]) -> str:
 # --- release, list ----------------------------------------------------------------------------------------------
 
 
+def _to_release(services: Services, asked: ReleaseArguments) -> list[DeviceName]:
+    leased = [view.name for view in services.runtime.snapshot().devices if view.lease is not None]
+    return leased if asked.device == "all" else [DeviceName(asked.device[:LONGEST_SAID_NAME])]
+
+
+async def _plan_release(services: Services, asked: ReleaseArguments, _: Call) -> Consequences:
+    """Somebody is harmed where the card is in use: by the process that has the lease, or by one that is not ours."""
+    names = _to_release(services, asked)
+    views = [view for view in services.runtime.snapshot().devices if view.name in names and view.lease is not None]
+    users = {view.name: _users(view) for view in views}
+    told = [
+        f"{view.name} would be {view.lease.owner}'s no more{users[view.name]}"
+        for view in views
+        if view.lease is not None
+    ]
+    return Consequences(
+        text="; ".join(told) or f"{asked.device[:LONGEST_SAID_NAME]} is not leased",
+        harms=any(users.values()),
+        details={"devices": tuple(users)},
+        essence=f"release {','.join(names)}, used: {','.join(name for name, who in users.items() if who)}",
+    )
+
+
+def _users(view: DeviceView) -> str:
+    """Who is on a leased card, in words; empty for nobody."""
+    process = view.lease.process if view.lease is not None else None
+    lives = process is not None and ProcessId(process.pid, process.start_ticks, process.boot_id).alive()
+    owner = f", whose process {process.pid} lives" if process is not None and lives else ""
+    if not view.external_bytes:
+        return owner
+    programs = ", ".join(f"{one.name} ({one.pid})" for one in view.foreign) or "programs outside"
+    return f"{owner}, and {programs} have {view.external_bytes / 2**30:.2f} GiB there"
+
+
 async def _release(services: Services, asked: ReleaseArguments, _: Call) -> Released:
     wishes = services.runtime.wishes
-    leased = [view.name for view in services.runtime.snapshot().devices if view.lease is not None]
-    names = leased if asked.device == "all" else [DeviceName(asked.device[:LONGEST_SAID_NAME])]
+    names = _to_release(services, asked)
     again: list[str] = []
     for name in names:
         told = told_as(Released, await wishes.ask(partial(_released, name)))
@@ -258,6 +292,8 @@ VERBS = (
         takes=ReleaseArguments,
         gives=Released,
         act=_release,
+        plan=_plan_release,
+        destructive=True,
         rest=Rest("DELETE", "/api/leases/{device}"),
         tool=True,
     ),

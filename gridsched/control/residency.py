@@ -171,7 +171,9 @@ async def load(
     """Have a model loaded, by its ladder or by other launches. Cancelled, nobody waits for it any more. Raises
     RequestError for a refusal."""
     runtime = services.runtime
-    wish = runtime.wishes.ask(lambda request: LoadAsked(request, name, options or (), ttl_s), withdrawn=True)
+    wish = runtime.wishes.ask(
+        lambda request: LoadAsked(request, name, options or (), ttl_s, call.may_go), withdrawn=True
+    )
     answer = await while_telling(call.tell, partial(_progress_of_load, runtime, name), wish)
     await runtime.wishes.memory.written()  # that a pinned one is down no more outlives the server
     return told_as(Loaded, answer)
@@ -277,6 +279,17 @@ async def _pin(services: Services, asked: PinArguments, _: Call) -> Pinned:
     return await _said(services, asked, pinned=True)
 
 
+async def _plan_pin(services: Services, asked: PinArguments, _: Call) -> Consequences:
+    """As of a load: it is one, and holds its place for good."""
+    chosen = await _planner(services).choose(asked.model, None)
+    told = _told(services, chosen)
+    return msgspec.structs.replace(
+        told,
+        text=f"{chosen.model.name} would be kept loaded, and is never evicted; now {told.text}",
+        essence=f"pin: {told.essence}",
+    )
+
+
 async def _unpin(services: Services, asked: PinArguments, _: Call) -> Pinned:
     return await _said(services, asked, pinned=False)
 
@@ -343,7 +356,9 @@ VERBS = (
         takes=PinArguments,
         gives=Pinned,
         act=_pin,
+        plan=_plan_pin,
         tool=True,
+        destructive=True,
     ),
     _verb(
         "unpin_model",

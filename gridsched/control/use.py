@@ -6,6 +6,7 @@ Owns the order of these, and the words about wrong arguments. Must never know a 
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -57,7 +58,7 @@ def _plain(texts: Texts) -> Mapping[str, object]:
 
 
 async def _work(services: Services, verb: Verb, arguments: Arguments, call: Call, operation: Operation) -> object:
-    return await verb.act(services, arguments, Call(call.asker, operation.tell, operation.id))
+    return await verb.act(services, arguments, replace(call, tell=operation.tell, operation=operation.id))
 
 
 def shown(arguments: Arguments) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ import msgspec
 from gridsched.control.asker import Asker as Asker  # noqa: PLC0414 - so a checker knows that it is passed on
 from gridsched.control.problems import plain
 from gridsched.control.services import Services
+from gridsched.core.ids import ModelName
 from gridsched.credentials import Scope
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
@@ -43,11 +44,13 @@ Tell = Callable[[float, float | None, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a verb; of a long one `operation` is the id of the operation that it runs as."""
+    """One use of a verb; of a long one `operation` is the id of the operation that it runs as. `may_go` are the models
+    that may go for it, by the plan that was agreed to: None for any, where nobody was asked."""
 
     asker: Asker
     tell: Tell = lambda done, total, text: None  # noqa: ARG005 - nobody listens
     operation: str = ""
+    may_go: tuple[ModelName, ...] | None = None
 
 
 class Victim(Answer, frozen=True, kw_only=True):

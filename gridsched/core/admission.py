@@ -121,6 +121,14 @@ def model_not_found(name: ModelName) -> Rejection:
     return Rejection(RejectionCode.MODEL_NOT_FOUND, f"there is no model {name}")
 
 
+MUST_GO = "would have to go, which was not agreed to"
+
+
+def not_agreed(name: str, why: str) -> Rejection:
+    """A person has said who may go for it, and now it would be others (R7, R8)."""
+    return Rejection(RejectionCode.CONFLICT, f"for {name} {why}: it is not what the plan said; ask for the plan again")
+
+
 def unload_unverified(state: State, instance: Instance) -> Rejection:
     """L5: it was told to go, and its memory is not back in time."""
     held = {str(name): size for name, size in state.ledger.bytes_of(instance.id).items()}

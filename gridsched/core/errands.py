@@ -5,7 +5,7 @@ load: `wants` puts an errand among the jobs, and `planning` treats it as one of 
 """
 
 from gridsched.core.commands import AnswerRequest, Rejection
-from gridsched.core.ids import RequestId
+from gridsched.core.ids import ModelName, RequestId
 from gridsched.core.job import JobClass
 from gridsched.core.placement import Errand, Purpose
 from gridsched.core.residency import Instance, ModelState
@@ -28,6 +28,16 @@ def ask(state: State, model: ModelState, purpose: Purpose, request: RequestId | 
         errand.requests.append(request)
     state.replan_due = True
     return errand
+
+
+def agree(errand: Errand, may_go: tuple[ModelName, ...] | None) -> None:
+    """Who may go for it by the word of one more of its persons, who has been added; None for anybody."""
+    if may_go is None:
+        errand.may_go = None
+    elif len(errand.requests) == 1:
+        errand.may_go = frozenset(may_go)
+    elif errand.may_go is not None:
+        errand.may_go |= set(may_go)
 
 
 def end(state: State, model: ModelState) -> list[RequestId]:

@@ -150,12 +150,14 @@ class ProbeDue:
 class LoadAsked:
     """A person wants a model loaded. Answered when it is ready, or refused. Beats an earlier unload, closes a back-off
     (R7, L6d). With `options` by one of these instead of its ladder, in place of a process that is none of them;
-    `ttl_seconds` is how long it may be idle (R6)."""
+    `ttl_seconds` is how long it may be idle (R6). Where `may_go` is said, it is refused rather than that any other
+    model goes for it, then or later."""
 
     request: RequestId
     model: ModelName
     options: tuple[LaunchOption, ...] = ()
     ttl_seconds: float | None = None
+    may_go: tuple[ModelName, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +183,14 @@ class PinAsked:
 @dataclass(frozen=True, slots=True)
 class LeaseAsked:
     """Somebody wants whole devices (R8): all or none of them. Answered when all are held, or refused. `seconds` None:
-    until they are released, which whoever watches the owner's `process` says too."""
+    until they are released, which whoever watches the owner's `process` says too. `may_go`: as of a load."""
 
     request: RequestId
     devices: tuple[DeviceName, ...]
     owner: str
     seconds: float | None = None
     process: OwnerProcess | None = None
+    may_go: tuple[ModelName, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

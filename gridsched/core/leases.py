@@ -26,7 +26,8 @@ from gridsched.core.transitions import LEASE_MOVES, LeaseMove, LeaseState, moved
 def asked(state: State, event: LeaseAsked) -> None:
     """Begin leases of all these devices, or refuse them all: one at a time each, and none over a pinned model."""
     devices = tuple(dict.fromkeys(event.devices))
-    refusal = next(filter(None, (_refusal(state, device) for device in devices)), None)
+    refusals = (_refusal(state, device) or _not_agreed(state, device, event.may_go) for device in devices)
+    refusal = next(filter(None, refusals), None)
     if refusal is not None:
         state.out.append(AnswerRequest(event.request, refusal))
         return
@@ -59,6 +60,14 @@ def _refusal(state: State, device: DeviceName) -> Rejection | None:
         message = f"{', '.join(pinned)} is pinned on {device}: unpin or unload it first"
         return Rejection(RejectionCode.CONFLICT, message, detail={"device": device, "pinned": pinned})
     return None
+
+
+def _not_agreed(state: State, device: DeviceName, may_go: tuple[ModelName, ...] | None) -> Rejection | None:
+    if may_go is None:
+        return None
+    there = {item.model.name for item in state.instances_on(device) if item.state is not InstanceState.STOPPING}
+    others = ", ".join(sorted(map(str, there.difference(may_go))))
+    return admission.not_agreed(device, f"{others} {admission.MUST_GO}") if others else None
 
 
 def resume(state: State, kept: KeptLease) -> None:

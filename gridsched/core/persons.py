@@ -22,7 +22,7 @@ def load_asked(state: State, event: LoadAsked) -> None:
     if model is None:
         return
     other = _to_be_replaced(model, event.options)
-    if other is not None and (refusal := _never_replaced(state, model, event.options)) is not None:
+    if other is not None and (refusal := _never_replaced(state, model, event)) is not None:
         _refused(state, event.request, refusal)
         return
     if event.options and (other is not None or model.instance is None):
@@ -37,6 +37,7 @@ def load_asked(state: State, event: LoadAsked) -> None:
         _done(state, event.request, errands.of_ready(state, instance))
         return
     errand = errands.ask(state, model, Purpose.PERSON, event.request)
+    errands.agree(errand, event.may_go)
     if event.ttl_seconds is not None:
         errand.ttl_seconds = event.ttl_seconds
     if other is not None:
@@ -51,9 +52,11 @@ def _to_be_replaced(model: ModelState, options: tuple[LaunchOption, ...]) -> Ins
     return instance
 
 
-def _never_replaced(state: State, model: ModelState, options: tuple[LaunchOption, ...]) -> Rejection | None:
+def _never_replaced(state: State, model: ModelState, event: LoadAsked) -> Rejection | None:
     """Why there can be no such process in place of the one that is there, which is then left alone (L7)."""
-    asked = outlook.as_asked(state, model, options)
+    if event.may_go is not None and model.name not in event.may_go:
+        return admission.not_agreed(model.name, f"its own process, with another launch, {admission.MUST_GO}")
+    asked = outlook.as_asked(state, model, event.options)
     fit = admission.fit_of(state, asked, admission.room_of(state, but=model))
     return None if fit is Fit.LATER else admission.unfit(state, asked, fit)
 

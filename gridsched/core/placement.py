@@ -17,7 +17,7 @@ from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from gridsched.core.ids import DeviceName, InstanceId, RequestId
+from gridsched.core.ids import DeviceName, InstanceId, ModelName, RequestId
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import Ledger, Needs
@@ -50,7 +50,7 @@ class Errand:
     """A model that is to be loaded without a job: on a person's word, because it is pinned (R7), or because it yielded
     (R1) to `guest`. It stands among the wants as a job of `load_class` that came at `since`; `first`: before all
     others of its class. `requests` are the persons to be answered, `aborted_loads` counts as a job's does (L6c), and
-    `ttl_seconds` is how long they said that it may be idle (R6)."""
+    `ttl_seconds` is how long they said that it may be idle (R6), and `may_go` who may go for it: None for anybody."""
 
     purpose: Purpose
     load_class: JobClass
@@ -61,6 +61,7 @@ class Errand:
     requests: list[RequestId] = field(default_factory=list)
     aborted_loads: int = 0
     ttl_seconds: float | None = None
+    may_go: frozenset[ModelName] | None = None
 
     @property
     def rank(self) -> Rank:
@@ -114,13 +115,14 @@ ANY_CHAT: Rank = (JobClass.INTERACTIVE, inf, 0)
 @record
 class Obstacle:
     """Why there is no plan: the rule, in words, when time alone may end it, and whose queues and slots may (`watched`,
-    some perhaps twice). `but_for`: all would be well if nothing were hot (B1), or if no chats had their turn (R4b)."""
+    some perhaps twice). `but_for`: all would be well if nothing were hot (B1), if no chats had their turn (R4b), or if
+    others might go for it (`Errand.may_go`)."""
 
     rule: str
     reason: str
     until: float = inf
     watched: tuple[Watch, ...] = ()
-    but_for: Literal["", "hot", "turn"] = ""
+    but_for: Literal["", "hot", "turn", "consent"] = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -289,6 +289,8 @@ class _Walk:
         found = want.bar or _find(state, want, room)
         if isinstance(found, Obstacle) and found.but_for == "turn":
             turn, found = found, _find(state, want, room, patient=True)
+        if isinstance(found, Plan):
+            found = _not_agreed(found) or found
         if isinstance(found, Obstacle):
             model.obstacle = found
             model.next_at = min(model.next_at, found.until, yielding.say_if_starved(state, want, found))
@@ -323,6 +325,15 @@ class _Walk:
             else:
                 model.next_at = min(model.next_at, latest_at)
         return self._draft.less(kept, state.ledger) if kept else self._draft
+
+
+def _not_agreed(plan: Plan) -> Obstacle | None:
+    """Where a person has said who may go for a load, nobody else does."""
+    errand = plan.want.model.errand
+    if errand is None or errand.may_go is None or plan.want.job is not None:
+        return None
+    others = sorted({str(victim.model.name) for victim in plan.victims} - errand.may_go)
+    return Obstacle("R7", f"{', '.join(others)} {admission.MUST_GO}", but_for="consent") if others else None
 
 
 def _in_interactive_mode(state: State, option: LaunchOption) -> bool:

@@ -34,6 +34,9 @@ def refuse(state: State) -> None:
             for record in list(model.queue):
                 waiting.reject(state, record, admission.model_not_found(model.name), "S9")
             continue
+        if model.obstacle is not None and model.obstacle.but_for == "consent":
+            errands.refuse(state, model, admission.not_agreed(model.name, model.obstacle.reason))
+            continue
         hopeless = model.unplaced() and model.plan is None
         if hopeless and room is None:
             room = admission.room_of(state)

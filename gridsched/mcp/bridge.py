@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -46,6 +47,8 @@ from gridsched.mcp.tools import TOOLS, tools_for
 LIST_SECONDS: Final = 5.0
 """What a list takes is no second; a client that begins must not wait for a server that hangs."""
 CONNECT_SECONDS: Final = 5.0
+GREETING_SECONDS: Final = 10.0
+"""A process that stands takes connections, and answers nothing. The first client's SDK is imported meanwhile."""
 
 RECOVERY: Final = "recovery_"
 WATCHDOGS: Final = frozenset(
@@ -89,13 +92,16 @@ class Peer:
         self._find = find
 
     async def ask(self, what: Callable[[Client], Awaitable[T]], seconds: float | None = None) -> T:
-        """Ask it once. Raises Away, and MCPError for what it answers so."""
+        """Ask it once; without `seconds` what it is asked may take long, but not that it says that it is there. Raises
+        Away, and MCPError for what it answers so."""
         address, refused, came, errors = self._find(), _Refused(), list[T](), list[BaseException]()
         try:
-            with anyio.fail_after(seconds):
+            with anyio.fail_after(GREETING_SECONDS if seconds is None else seconds) as limit:
                 async with _http(address, refused) as http:
                     transport = streamable_http_client(f"{address.url}/mcp", http_client=http)
                     async with Client(transport, cache=None) as client:
+                        if seconds is None:
+                            limit.deadline = inf
                         came.append(await what(client))
         except* (MCPError, httpx2.HTTPError, OSError, TimeoutError) as group:
             errors.extend(_leaves(group))

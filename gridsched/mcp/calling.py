@@ -59,11 +59,7 @@ async def _end_of(operation: Operation, progress: Progress | None) -> object:
             await operation.wait()
         with trio.move_on_after(MOST_SECONDS):
             await changed.wait()
-    if operation.problem is not None:
-        raise RequestError(operation.problem)
-    if operation.state is State.CANCELLED:
-        raise RequestError(Problem("conflict", f"{operation.verb} ({operation.id}) was cancelled before its end"))
-    return operation.result
+    return operation.outcome()
 
 
 def _result(told: object) -> CallToolResult:

@@ -149,7 +149,7 @@ def _is_accepted(accept: bytes) -> bool:
 _KINDS = ((b"application/json", b"application/*"), (b"text/event-stream", b"text/*"))
 
 
-def _no_message(body: bytes) -> Refusal | None:
+def _no_message(body: bytes) -> Refusal | None:  # noqa: PLR0911 - a list of faults, each with its sentence
     try:
         message = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -158,6 +158,10 @@ def _no_message(body: bytes) -> Refusal | None:
         return 400, INVALID_REQUEST, "batches are not taken: send one message a request"
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return 400, INVALID_REQUEST, 'a message is a JSON object with "jsonrpc": "2.0"'
+    if "method" not in message and not message.keys() & {"result", "error"}:
+        return 400, INVALID_REQUEST, "a message has a method"
+    if not isinstance(message.get("params", {}), dict):
+        return 400, INVALID_REQUEST, "params must be an object"
     if not isinstance(message.get("method", ""), str):
         return 400, INVALID_REQUEST, "method must be a string"
     if isinstance(message.get("id", 0), bool) or not isinstance(message.get("id", 0), str | int):

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from gridsched.control.authority import ANYBODY, Caller
 from gridsched.control.confirm import MOST_OPEN, VALID_SECONDS, Asked, Confirmations
-from gridsched.control.consent import Planned, asks_first, use_with_consent
+from gridsched.control.consent import Planned, asks_first, hashed, use_with_consent
 from gridsched.control.problems import RequestError
 from gridsched.control.services import Services
 from gridsched.control.verb import Arguments, Asker, Call, Consequences, Verb
@@ -74,6 +74,7 @@ async def test_the_plan_comes_first_and_its_token_carries_it_out_once(autojump_c
         assert isinstance(first, Planned)
         assert (first.plan.harms, first.expires_s, world.done) == (True, VALID_SECONDS, [])
         assert first.text == "Not done yet. vase would break."
+        assert first.plan.essence == hashed(world.essence)  # it may be made of secrets
         assert await ask(services, world.verb(), name="vase", token=first.token) == {"broken": "vase"}
         with pytest.raises(RequestError) as refused:
             await ask(services, world.verb(), name="vase", token=first.token)

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.control.problems import RequestError
+from gridsched.core.ids import DeviceName
 from gridsched.core.standing import Standing
 from sim import build
 from sim.gpu import GIB
@@ -135,6 +136,22 @@ async def test_R8_a_second_lease_and_a_pinned_model_are_conflicts(autojump_clock
         assert f"{SMALL} is pinned on sim0" in refused.value.problem.message
         assert [row["device"] for row in await leases(house)] == ["sim1"]
         assert await act(house, "release_gpus", device="all") == {"devices": ["sim1"], "loads_again": []}
+
+
+async def test_R8_giving_back_a_card_that_is_in_use_harms(autojump_clock: MockClock) -> None:
+    """By its owner's process, or by programs outside; one that nobody uses comes back unasked."""
+    async with serving(autojump_clock, world=build(cards=TWO)) as house:
+        with a_process() as owner:
+            await act(house, "reserve_gpus", devices="sim0", owner="training", pid=owner.pid)
+            await act(house, "reserve_gpus", devices="sim1", owner="ComfyUI", ttl_s=600)
+            assert not (await plan(house, "release_gpus", device="sim1")).harms
+            told = await plan(house, "release_gpus", device="all")
+            assert told.harms
+            assert f"sim0 would be training's no more, whose process {owner.pid} lives" in told.text
+        house.world.monitor.set_foreign(DeviceName("sim1"), 3 * GIB)
+        await trio.sleep(30)
+        told = await plan(house, "release_gpus", device="sim1")
+        assert (told.harms, "3.00 GiB there" in told.text) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def unused() -> int:
 
 
 async def test_a_gateway_that_hangs_is_listed_as_well(autojump_clock: MockClock) -> None:
-    """It takes connections and says nothing: the list comes all the same, in bounded time."""
+    """It takes connections and says nothing: the list comes all the same, and a call's error, in bounded time."""
     assert trio.current_time() >= autojump_clock.current_time()
     with listen("127.0.0.1", 0) as silent:
         silent.listen()
@@ -99,6 +99,10 @@ async def test_a_gateway_that_hangs_is_listed_as_well(autojump_clock: MockClock)
             tools = (await client.list_tools()).tools
             assert trio.current_time() - began <= 2 * bridge.LIST_SECONDS
             assert "does not answer now" in str(tools[0].description)
+            began = trio.current_time()
+            told = await client.call_tool("list_models", {})
+            assert trio.current_time() - began <= bridge.GREETING_SECONDS + bridge.LIST_SECONDS
+            assert told.structured_content["error"]["code"] == "unreachable"
 
 
 async def test_H6_the_bridge_is_let_in_by_its_key_alone(autojump_clock: MockClock) -> None:

@@ -91,6 +91,7 @@ async def test_a_call_whose_operation_was_cancelled_says_so(autojump_clock: Mock
         nursery.start_soon(cancel)
         told = await called(services, verb_of(act, long=True), {}, CALL, None)
     assert told.is_error
+    assert told.structured_content["error"]["code"] == "cancelled"
     assert told.structured_content["error"]["message"] == "do_it (op-1) was cancelled before its end"
 
 

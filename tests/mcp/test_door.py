@@ -51,6 +51,8 @@ async def test_every_revision_with_a_handshake_is_spoken(autojump_clock: MockClo
         ("POST", 7, CURL, 400, -32600),
         ("POST", {"id": 1, "method": "ping"}, CURL, 400, -32600),
         ("POST", PING | {"method": 7}, CURL, 400, -32600),
+        ("POST", {"jsonrpc": "2.0", "id": 1}, CURL, 400, -32600),
+        ("POST", PING | {"params": [1]}, CURL, 400, -32600),
         ("POST", PING | {"id": 1.5}, CURL, 400, -32600),
         ("POST", PING | {"id": True}, CURL, 400, -32600),
         ("POST", PING, {"Content-Type": "text/plain"}, 415, -32600),

@@ -106,6 +106,42 @@ async def test_what_harms_is_done_by_the_second_call(autojump_clock: MockClock, 
         assert await state_of(house) == "ready"
 
 
+async def test_a_plan_that_harms_nobody_harms_nobody_later(autojump_clock: MockClock, mode: str) -> None:
+    """Two agents load what fits alone, in one moment: one has it, the other hears of a conflict, and nobody goes."""
+    told: list[Any] = []
+    async with (
+        serving(autojump_clock, world=build(cards=(10 * 2**30,))) as house,
+        connected(url_of(house), mode) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def load(model: str) -> None:
+            told.append(await client.call_tool("load_model", {"model": model}))
+
+        nursery.start_soon(load, MODEL)
+        nursery.start_soon(load, "sim-chat-12b")
+        await house.until_logged("ready")
+        await trio.sleep(30)
+        assert sorted(each.is_error for each in told) == [False, True]
+        (refused,) = (each.structured_content["error"] for each in told if each.is_error)
+        assert refused["code"] == "conflict"
+        assert "would have to go" in refused["message"]
+        assert not house.logged("evict")
+
+
+async def test_a_pin_that_sends_somebody_away_is_planned_first(autojump_clock: MockClock, mode: str) -> None:
+    """It is a load that holds its place for good; of a model that is there it asks nothing."""
+    async with (
+        serving(autojump_clock, world=build(cards=(10 * 2**30,))) as house,
+        connected(url_of(house), mode) as client,
+    ):
+        await carried_out(client, "load_model", {"model": MODEL})
+        planned = (await client.call_tool("pin_model", {"model": "sim-chat-12b"})).structured_content
+        assert [each["model"] for each in planned["plan"]["evicted"]] == [MODEL]
+        assert not house.runtime.snapshot().pins_down
+        assert (await client.call_tool("pin_model", {"model": MODEL})).structured_content["pinned"] is True
+
+
 @pytest.mark.parametrize(
     ("name", "given", "code", "param"),
     [

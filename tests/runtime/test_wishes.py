@@ -5,10 +5,11 @@ from functools import partial
 import trio
 from trio.testing import MockClock
 
-from gridsched.core.commands import AnswerRequest
+from gridsched.core.commands import AnswerRequest, RejectionCode
 from gridsched.core.events import LeaseAsked, LeaseReleased, LoadAsked, UnloadAsked
 from gridsched.core.ids import DeviceName, ModelName
-from tests.runtime.inside import MIDDLE, SMALL, Inside, inside
+from sim.gpu import GIB
+from tests.runtime.inside import BIG, MIDDLE, SMALL, Inside, inside
 
 
 async def load(server: Inside, name: str) -> AnswerRequest:
@@ -66,3 +67,21 @@ async def test_R8_a_leased_card_is_empty_when_it_is_held(autojump_clock: MockClo
         answer = await server.runtime.wishes.ask(partial(LeaseReleased, device=DeviceName(device)))
         assert answer.rejection is None
         assert await server.ask(server.job(SMALL)) == "done"
+
+
+async def test_R7_R8_nobody_goes_who_was_not_to_go(autojump_clock: MockClock) -> None:
+    """A person's load or lease that says who may go for it is refused where another would have to, which then stays."""
+    async with inside(autojump_clock, cards=(10 * GIB,)) as server:
+        ask, device = server.runtime.wishes.ask, server.world.monitor.devices()[0].spec.name
+        assert (await load(server, SMALL)).rejection is None
+        instance, large = server.instance(SMALL), ModelName(BIG)
+        lease = partial(LeaseAsked, devices=(DeviceName(device),), owner="a test", may_go=())
+        for wish in (partial(LoadAsked, model=large, may_go=()), lease):
+            rejection = (await ask(wish)).rejection
+            assert rejection is not None
+            assert rejection.code is RejectionCode.CONFLICT
+            assert SMALL in rejection.message
+            assert server.instance(SMALL) == instance
+        assert not server.logged("evict")
+        assert (await ask(partial(LoadAsked, model=large, may_go=(SMALL,)))).rejection is None
+        assert [line["model"] for _, line in server.logged("evict")] == [SMALL]
