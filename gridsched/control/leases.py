@@ -10,7 +10,7 @@ import trio
 from msgspec import Meta
 
 from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError, invalid
-from gridsched.control.residency import LONGEST_TTL_SECONDS, of_instance, told_as, told_of, waiting_for
+from gridsched.control.residency import LONGEST_TTL_SECONDS, of_instance, told_as, told_of, until_done, waiting_for
 from gridsched.control.services import Services
 from gridsched.control.telling import while_telling
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Nothing, Rest, Verb
@@ -161,14 +161,14 @@ async def _plan_reserve(services: Services, asked: ReserveArguments, _: Call) ->
         return Consequences(text=f"it would be refused: {why}", harms=False)
     going = [view for view in _on(runtime, devices) if view.state is not InstanceState.STOPPING]
     models = sorted({str(view.model) for view in going})
-    running = [view.rest_seconds or 0.0 for view in runtime.jobs().running if str(view.model) in models]
+    rests = [view.rest_seconds for view in runtime.jobs().running if str(view.model) in models]
     text = f"{names} would be {asked.owner[:LONGEST_SAID_NAME]}'s"
     return Consequences(
         text=f"{text}, once {', '.join(models)} {'have' if len(models) > 1 else 'has'} gone" if models else text,
         harms=bool(going),
         evicted=tuple(of_instance(view) for view in going),
         waiting_jobs=waiting_for(services, set(models)),
-        seconds=max(running, default=0.0),
+        seconds=until_done(rests),
         essence=f"lease {','.join(sorted(devices))} from {','.join(models) or 'nobody'}",
     )
 

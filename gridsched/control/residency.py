@@ -4,7 +4,7 @@ Owns their words and types, and what each would come to before it is done. Must 
 does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -227,6 +227,12 @@ def of_instance(view: InstanceView) -> Victim:
     return Victim(model=view.model, bytes=view.reserved_bytes, running_steps=view.slots_busy)
 
 
+def until_done(rests: Iterable[float | None]) -> float | None:
+    """How long until the last of what runs has ended; None where nobody knows."""
+    known = list(rests)
+    return None if None in known else max((rest for rest in known if rest is not None), default=0.0)
+
+
 def waiting_for(services: Services, models: set[str]) -> tuple[int, ...]:
     """The jobs that wait for any of these models: for their next load, if these go."""
     return tuple(view.id for view in services.runtime.jobs().waiting if str(view.model) in models)
@@ -267,7 +273,7 @@ async def _plan_unload(services: Services, asked: UnloadArguments, _: Call) -> C
         harms=True,
         evicted=tuple(going),
         waiting_jobs=waiting,
-        seconds=0.0 if asked.force else max((view.rest_seconds or 0.0 for view in running), default=0.0),
+        seconds=0.0 if asked.force else until_done(view.rest_seconds for view in running),
         essence=f"unload {name}" + (f" by force, {'busy' if busy else 'idle'}" if asked.force else ""),
     )
 

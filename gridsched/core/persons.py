@@ -54,11 +54,13 @@ def _to_be_replaced(model: ModelState, options: tuple[LaunchOption, ...]) -> Ins
 
 def _never_replaced(state: State, model: ModelState, event: LoadAsked) -> Rejection | None:
     """Why there can be no such process in place of the one that is there, which is then left alone (L7)."""
-    if event.may_go is not None and model.name not in event.may_go:
-        return admission.not_agreed(model.name, f"its own process, with another launch, {admission.MUST_GO}")
     asked = outlook.as_asked(state, model, event.options)
     fit = admission.fit_of(state, asked, admission.room_of(state, but=model))
-    return None if fit is Fit.LATER else admission.unfit(state, asked, fit)
+    if fit is not Fit.LATER:
+        return admission.unfit(state, asked, fit)
+    if event.may_go is not None and model.name not in event.may_go:
+        return admission.not_agreed(model.name, f"its own process, with another launch, {admission.MUST_GO}")
+    return None
 
 
 def _keep_idle(state: State, instance: Instance, ttl_seconds: float | None) -> None:

@@ -7,7 +7,7 @@ protocol to the standard output.
 """
 
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -81,7 +81,11 @@ class Address:
 
 
 class Away(Exception):
-    """It does not answer, or will not; one sentence."""
+    """It does not answer, or will not (`refuses`: it is there, and to start it is of no use); one sentence."""
+
+    def __init__(self, sentence: str, *, refuses: bool = False) -> None:
+        super().__init__(sentence)
+        self.refuses = refuses
 
 
 class Peer:
@@ -111,10 +115,13 @@ class Peer:
 
     def _told(self, address: Address, refused: "_Refused", errors: list[BaseException]) -> Exception:
         if refused.sentence:
-            return Away(f"the {self._name} at {address.url} refuses: {refused.sentence}")
+            return Away(f"the {self._name} at {address.url} refuses: {refused.sentence}", refuses=True)
         for error in errors:
             if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
                 return error
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for error in errors for cause in _causes(error)):
+            said = "is of nobody whom this machine trusts; gridsched servers add has --ca FILE"
+            return Away(f"the certificate of the {self._name} at {address.url} {said}", refuses=True)
         why = next((str(error) for error in errors if str(error)), "it sent nothing in time")
         return Away(f"the {self._name} at {address.url} does not answer now ({why})")
 
@@ -148,6 +155,12 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
     return [error]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class Bridge:
@@ -213,7 +226,7 @@ class Bridge:
         try:
             return await peer.ask(_call_of(name, params.arguments, progress_of(ctx)))
         except Away as away:
-            return _failed(f"{away}. {await self._what_to_do(peer)}")
+            return _failed(f"{away}." if away.refuses else f"{away}. {await self._what_to_do(peer)}")
 
     async def _what_to_do(self, peer: Peer) -> str:
         if peer is self._watchdog:

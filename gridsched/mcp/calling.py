@@ -73,7 +73,7 @@ def failed(problem: Problem) -> CallToolResult:
     """An error: the body that REST gives, and its sentences."""
     body = msgspec.json.decode(problem.body())
     do = body["error"].get("gridsched", {}).get("do")
-    text = f"{problem.message} {do}" if do else problem.message
+    text = f"{problem.message.rstrip('.')}. {do}" if do else problem.message
     return CallToolResult(content=_said(text, body), structured_content=body, is_error=True)
 
 

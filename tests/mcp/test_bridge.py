@@ -115,6 +115,7 @@ async def test_H6_the_bridge_is_let_in_by_its_key_alone(autojump_clock: MockCloc
         async with bridge_to(lambda: Address(url_of(house), "sk-wrong")) as client:
             told = await client.call_tool("list_models", {})
             assert told.is_error
+            assert told.content[0].text.endswith("x-api-key: KEY.")  # no word of starting what is there
             assert "this API key is not known here" in told.content[0].text
 
 

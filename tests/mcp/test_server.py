@@ -129,6 +129,17 @@ async def test_a_plan_that_harms_nobody_harms_nobody_later(autojump_clock: MockC
         assert not house.logged("evict")
 
 
+async def test_L7_a_load_that_never_fits_has_its_arithmetic_though_it_is_loaded_otherwise(
+    autojump_clock: MockClock, mode: str
+) -> None:
+    """What must go is judged after that."""
+    async with serving(autojump_clock) as house, connected(url_of(house), mode) as client:
+        await carried_out(client, "load_model", {"model": MODEL})
+        told = await client.call_tool("load_model", {"model": MODEL, "ctx": 99_999_999})
+        assert told.structured_content["error"]["code"] == "insufficient_vram"
+        assert "required_bytes" in told.structured_content["error"]["gridsched"]
+
+
 async def test_a_pin_that_sends_somebody_away_is_planned_first(autojump_clock: MockClock, mode: str) -> None:
     """It is a load that holds its place for good; of a model that is there it asks nothing."""
     async with (

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 import gridsched.mcp
+from gridsched.mcp.tools import TOOLS
 from sim import build
 from tests.mcp.clients import MODES, connected, leaves_generators_behind, url_of
 from tests.support.front import ADMIN_WORD, House, serving
@@ -51,6 +52,7 @@ async def ask_a_model(house: House, words: str, answered: trio.Event) -> None:
     answered.set()
 
 
+@pytest.mark.skipif("reserve_gpus" not in TOOLS, reason="devices cannot be leased over MCP yet")
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_readmes_session_is_what_happens(autojump_clock: MockClock, mode: str) -> None:
     """Every call of it, and every part of an answer that it shows."""
