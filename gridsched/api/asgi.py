@@ -16,7 +16,6 @@ import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from gridsched.api import mirrors
-from gridsched.api.allowed import allowed
 from gridsched.api.batches import Batches, in_batches
 from gridsched.api.body import BODIES_AT_ONCE, Incoming, Room
 from gridsched.api.elsewhere import method_not_allowed, not_found
@@ -26,6 +25,7 @@ from gridsched.api.routes import MIRROR, ROUTES, listed_under
 from gridsched.api.seat import House
 from gridsched.api.upload import Upload
 from gridsched.control import models
+from gridsched.control.allowed import allowed
 from gridsched.control.authority import Caller
 from gridsched.control.problems import Header, Problem, RequestError, unknown_model
 from gridsched.store.batches import BatchStore

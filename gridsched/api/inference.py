@@ -13,7 +13,6 @@ import trio
 
 from gridsched.api import embeddings
 from gridsched.api.abilities import check, meant
-from gridsched.api.allowed import allowed
 from gridsched.api.body import beside
 from gridsched.api.decode import CLASS_WORDS, InferenceRequest, decode
 from gridsched.api.exchange import Exchange, send_problem
@@ -28,6 +27,7 @@ from gridsched.api.seat import House, Seat, Tally
 from gridsched.api.several import HTTP_OK, ONE, parted, parts_of
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
+from gridsched.control.allowed import allowed
 from gridsched.control.authority import Caller
 from gridsched.control.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.core.ids import JobId

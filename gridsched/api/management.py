@@ -27,7 +27,7 @@ from gridsched.control.openapi import LONGEST_WAIT_SECONDS, WAIT
 from gridsched.control.operations import Operation, State
 from gridsched.control.problems import RequestError, invalid, plain
 from gridsched.control.services import Services
-from gridsched.control.use import Texts, allow, checked, use
+from gridsched.control.use import Texts, allow, asked_for, use
 from gridsched.control.verb import Asker, Call, Rest, Verb
 from gridsched.control.verbs import VERBS
 
@@ -91,7 +91,7 @@ def _add(app: QuartTrio, services: Services, verb: Verb, rest: Rest, rule: str) 
         texts, given = said.texts, said.given
         if said.dry_run:
             allow(services, verb, call)
-            return as_json(await consequences(services, verb, checked(verb, given, texts), call))
+            return as_json(await consequences(services, verb, asked_for(services, verb, given, call, texts), call))
         told = await use(services, verb, given, call, texts)
         if isinstance(told, Operation):
             return await _long(told, said.wait_seconds, rest)

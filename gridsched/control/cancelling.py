@@ -8,12 +8,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from gridsched.control.allowed import is_there
 from gridsched.control.jobs import OPERATION, find_operation
 from gridsched.control.looking import OneJob, job_id
 from gridsched.control.operations import Operation, State
 from gridsched.control.problems import Problem, RequestError
 from gridsched.control.services import Services
-from gridsched.control.use import need
+from gridsched.control.use import MODEL, need
 from gridsched.control.verb import Answer, Call, Consequences, Rest, Verb
 from gridsched.core.job import Job
 from gridsched.credentials import Scope
@@ -39,6 +40,8 @@ def _job(services: Services, name: str, call: Call) -> Job:
     if Scope.RESIDENCY not in caller.scopes and job.key != caller.key:
         message = f"the key {caller.key} may end its own jobs alone, for it lacks the scope residency"
         raise RequestError(Problem("insufficient_scope", message))
+    if job.key != caller.key:
+        _refuse_others(services, str(job.model), call)
     return job
 
 
@@ -46,9 +49,19 @@ def _operation(services: Services, name: str, call: Call) -> Operation:
     """A running operation that the caller may end. Raises RequestError."""
     found = find_operation(services, name)
     need(services, (found.needs,), call)
+    if isinstance(model := found.arguments.get(MODEL), str):
+        _refuse_others(services, model, call)
     if found.state is not State.RUNNING:
         raise RequestError(Problem("conflict", f"{found.verb} ({found.id}) is {found.state.value}"))
     return found
+
+
+def _refuse_others(services: Services, model: str, call: Call) -> None:
+    """Raises RequestError where a key is for some models, and this is none of them."""
+    caller = call.asker.caller
+    if not is_there(services.runtime.parts.catalog, caller, model):
+        message = f"the key {caller.key} is for other models, and may end its own jobs and what is done with those"
+        raise RequestError(Problem("insufficient_scope", message))
 
 
 async def _cancel(services: Services, asked: OneJob, call: Call) -> Cancelled:

@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
+from gridsched.control.allowed import allowed
 from gridsched.control.services import Place, Services
 from gridsched.control.verb import Answer, Asker, Call, Nothing, Rest, Verb
 from gridsched.core.job import JobClass
 from gridsched.credentials import Scope
+from gridsched.ports import Names
 
 _HOST = re.compile(rb"[A-Za-z0-9.\-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
 
@@ -68,7 +70,7 @@ async def _info(services: Services, _: Nothing, call: Call) -> Connection:
         classes=tuple(job_class.label for job_class in JobClass),
         request_headers=REQUEST_HEADERS,
         answer_headers=ANSWER_HEADERS,
-        default_model=_default_model(services),
+        default_model=_default_model(allowed(services.runtime.parts.catalog, call.asker.caller)),
         watchdog=_watchdog(services.place),
     )
 
@@ -90,8 +92,8 @@ def _is_here(address: str) -> bool:
         return True
 
 
-def _default_model(services: Services) -> str | None:
-    found = services.runtime.parts.catalog.resolve("default")
+def _default_model(names: Names) -> str | None:
+    found = names.resolve("default")
     return found.name if found is not None else None
 
 

@@ -17,7 +17,7 @@ from msgspec import Meta
 from gridsched.control.confirm import VALID_SECONDS, Asked
 from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.control.services import Services
-from gridsched.control.use import checked, shown, use
+from gridsched.control.use import asked_for, shown, use
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Verb
 from gridsched.core.ids import ModelName
 
@@ -71,7 +71,7 @@ async def use_with_consent(services: Services, verb: Verb, given: Mapping[str, o
     consent, own = _parted(verb, given)
     if call.asker.caller.scopes.isdisjoint(verb.scopes):
         return await use(services, verb, own, call)  # which refuses it, and has that noted
-    arguments = checked(verb, own)
+    arguments = asked_for(services, verb, own, call)
     plan = await consequences(services, verb, arguments, call)
     asked = Asked(verb.name, arguments, call.asker.caller, plan.essence)
     if not consent.dry_run:

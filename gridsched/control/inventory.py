@@ -19,7 +19,7 @@ from gridsched.core.ids import DeviceName
 from gridsched.core.model import LaunchOption, Tier
 from gridsched.core.snapshot import InstanceView, Snapshot
 from gridsched.library.measured import loads
-from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Measurement
+from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Measurement, Names
 from gridsched.runtime.runtime import Runtime
 from gridsched.vram.calibrate import ArchitectureError, by_architecture
 
@@ -92,12 +92,11 @@ class ModelList(Answer, frozen=True, kw_only=True):
     next_cursor: Annotated[str | None, Meta(description="Ask with it for the next page; null on the last.")]
 
 
-def inventory(runtime: Runtime, page: Page) -> ModelList:
-    """All models, and the errors of their estimates by architecture. Raises RequestError."""
+def inventory(runtime: Runtime, page: Page, names: Names) -> ModelList:
+    """The models of these names, and the errors of their estimates by architecture. Raises RequestError."""
     kept = runtime.parts.store.measurements()
     now = runtime.snapshot()
-    catalog = runtime.parts.catalog
-    named: list[CatalogModel | CatalogVirtual] = [*catalog.models(), *catalog.virtuals()]
+    named: list[CatalogModel | CatalogVirtual] = [*names.models(), *names.virtuals()]
     told, next_cursor = cut(page, named, lambda each: each.name, str)
     return ModelList(
         models=tuple(

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from gridsched.control.allowed import allowed
 from gridsched.control.benchmarks import BenchmarkResult, Results
 from gridsched.control.inventory import ModelAnswer, ModelList, inventory, one_model
 from gridsched.control.jobs import OPERATION, JobAnswer, JobList, jobs, one_job, one_operation
@@ -57,8 +58,8 @@ async def _status(services: Services, _: Nothing, __: Call) -> Status:
     return status(services.runtime, services.reloader)
 
 
-async def _models(services: Services, page: Page, _: Call) -> ModelList:
-    return inventory(services.runtime, page)
+async def _models(services: Services, page: Page, call: Call) -> ModelList:
+    return inventory(services.runtime, page, allowed(services.runtime.parts.catalog, call.asker.caller))
 
 
 async def _model(services: Services, asked: OneModel, _: Call) -> OneModelAnswer:

@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple
 import trio
 from msgspec import Meta
 
+from gridsched.control.allowed import allowed
 from gridsched.control.benchmarks import Results
 from gridsched.control.ladders import Ladder
 from gridsched.control.models import state_of
@@ -118,10 +119,10 @@ class Row:
     view: LoadView | None
 
 
-async def _options(services: Services, asked: OptionsArguments, _: Call) -> OptionsAnswer:
+async def _options(services: Services, asked: OptionsArguments, call: Call) -> OptionsAnswer:
     catalog = services.runtime.parts.catalog
-    every = catalog.models()
-    services.ladders.keep_only({model.name for model in every})
+    services.ladders.keep_only({model.name for model in catalog.models()})
+    every = allowed(catalog, call.asker.caller).models()
     if asked.model is not None:
         chosen, following = models_named(services, asked.model), None
     else:

@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 import trio
 
+from gridsched.control.allowed import allowed, is_there
 from gridsched.control.auditing import audited, operated
 from gridsched.control.masking import masked
 from gridsched.control.operations import Operation
-from gridsched.control.problems import RequestError, invalid
+from gridsched.control.problems import RequestError, invalid, unknown_model
 from gridsched.control.services import Services
 from gridsched.control.verb import Arguments, Call, Verb
 from gridsched.credentials import Scope
@@ -25,6 +26,9 @@ from gridsched.credentials import Scope
 _PLACE = re.compile(r" - at `(?P<place>[^`]+)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`")
 _MISSING = re.compile(r"missing required field `(?P<name>.*)`")
+
+MODEL: Final = "model"
+"""The argument that names a model, whichever verb takes it."""
 
 Texts = Mapping[str, Sequence[str]]
 """Arguments as a query or a path has them: each name with its values."""
@@ -39,7 +43,7 @@ async def use(
     arguments, too. Raises RequestError."""
     with audited(services, verb, {**_plain(texts), **given}, call):
         allow(services, verb, call)
-        arguments = checked(verb, given, texts)
+        arguments = asked_for(services, verb, given, call, texts)
         if not verb.long:
             return await verb.act(services, arguments, call)
         same = services.operations.same(verb.name, arguments) if verb.idempotent else None
@@ -80,6 +84,19 @@ def need(services: Services, scopes: Collection[Scope], call: Call) -> None:
     )
     if problem is not None:
         raise RequestError(problem)
+
+
+def asked_for(
+    services: Services, verb: Verb, given: Mapping[str, object], call: Call, texts: Texts = NO_TEXTS
+) -> Arguments:
+    """The arguments as the verb takes them, of a caller who may ask for their model: to a key for some, others are not
+    there, as where it asks them (H5). Raises RequestError."""
+    arguments = checked(verb, given, texts)
+    model, caller = getattr(arguments, MODEL, None), call.asker.caller
+    catalog = services.runtime.parts.catalog
+    if isinstance(model, str) and not is_there(catalog, caller, model):
+        raise RequestError(unknown_model(model, allowed(catalog, caller).closest(model)))
+    return arguments
 
 
 def checked(verb: Verb, given: Mapping[str, object], texts: Texts = NO_TEXTS) -> Arguments:

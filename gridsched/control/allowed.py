@@ -1,7 +1,8 @@
 """The models, families and virtual models that a caller may ask for: others are not there for it (H5). Pure.
 
 Owns what a key's list of models means: each by whichever of its names is listed. A family's models, and the base of a
-virtual one, are allowed by their own names alone. Whatever tells a client of models asks here instead of the catalog.
+virtual one, are allowed by their own names alone. Whatever lists models asks here instead of the catalog. What a key
+may read of the machine (who holds its memory, who waits) names other models, too: that is no list to ask from.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,12 @@ from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual, Names
 def allowed(names: Names, caller: Caller) -> Names:
     """What there is for this caller."""
     return _Some(names, caller.models) if caller.models else names
+
+
+def is_there(names: Names, caller: Caller, name: str) -> bool:
+    """Whether a name that may be asked for is there for this caller; to who may ask for all each is."""
+    some = allowed(names, caller)
+    return some is names or some.virtual(name) is not None or some.resolve(name) is not None
 
 
 class _Some:
