@@ -114,8 +114,8 @@ class Hub:
 
     @property
     def host(self) -> str:
-        """Its name, for sentences."""
-        return urlsplit(self.endpoint).netloc or self.endpoint
+        """Its name, for sentences: without a name and a password for it, which are nobody's to read."""
+        return (urlsplit(self.endpoint).netloc or self.endpoint).rpartition("@")[2]
 
     def search(self, words: str, limit: int, cursor: str | None = None) -> tuple[tuple[Found, ...], str | None]:
         """Repositories with GGUF files, the most downloaded first, and where the next page begins."""
@@ -184,7 +184,7 @@ class Hub:
         if self._offline:
             raise HubError(Trouble.OFFLINE, _TOLD_TO_STAY)
         if urlsplit(self.endpoint).scheme not in ("http", "https"):
-            raise HubError(Trouble.UNREACHABLE, f"HF_ENDPOINT: {self.endpoint!r} is no http or https address")
+            raise HubError(Trouble.UNREACHABLE, f"HF_ENDPOINT is no http or https address: {self.host!r}")
         if not (self._token.isascii() and self._token.isprintable()):
             raise HubError(Trouble.GATED, "HF_TOKEN has a character that no token has")
 

@@ -3,6 +3,7 @@
 Must never raise for what the disk does, and never delete what a person might want to look at.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -11,6 +12,9 @@ from pathlib import Path
 
 Say = Callable[[str], None]
 """Is told one sentence that a person should read."""
+
+OURS_ALONE = 0o600
+"""Rights of a new file: what clients have asked is nobody else's to read, whoever can read the folder."""
 
 BUSY_SECONDS = 1.0
 """How long a write waits for a lock: a person may be looking into the file with another program."""
@@ -54,6 +58,8 @@ def open_database(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | 
 
 def _opened(path: Path, schema: Schema, say: Say) -> sqlite3.Connection | None:
     """Raises sqlite3.Error."""
+    with suppress(OSError):  # which SQLite will say in its own words; it makes what lies beside with the same rights
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OURS_ALONE))
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
     connection.text_factory = _text
     try:

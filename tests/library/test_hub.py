@@ -160,3 +160,12 @@ def test_an_offer_is_meant_by_any_of_its_files_or_by_its_quantization(host: HubH
         chosen(offers("a.safetensors", host=host), "a/b", None, None)
     with pytest.raises(HubError, match=r"00002-of-00002\.gguf is missing"):
         chosen(offers("m-00001-of-00002.gguf", host=host), "a/b", None, None)
+
+
+@pytest.mark.parametrize("endpoint", ["http://tom:a-secret@127.0.0.1:9", "ftp://tom:a-secret@127.0.0.1:9"])
+def test_H6_a_password_in_the_hubs_address_is_in_no_sentence(endpoint: str) -> None:
+    """A mirror of a company may want one; whoever may search the hub need not know it."""
+    with pytest.raises(HubError) as found:
+        Hub({"HF_ENDPOINT": endpoint}).search("tiny", 1)
+    assert "127.0.0.1:9" in str(found.value)
+    assert "a-secret" not in str(found.value)

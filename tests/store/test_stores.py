@@ -3,6 +3,7 @@
 import resource
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -500,3 +501,9 @@ def test_what_was_kept_survives_a_kill(path: Path) -> None:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert set(kept) >= {f"k{number}" for number in range(101)}
     assert all(kept[f"k{number}"] == Measurement((number, number)) for number in range(len(kept)))
+
+
+def test_H6_a_store_is_read_by_nobody_else(path: Path) -> None:
+    """Nor what lies beside it: a data directory that a person made may be open to all."""
+    with disk_store(path):
+        assert {stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()} == {0o600}
