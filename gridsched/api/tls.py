@@ -7,6 +7,9 @@ and the watchdog do, and no certificate of this machine would name its loopback 
 
 import logging
 import ssl
+import stat
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +25,10 @@ HANDSHAKE_SECONDS = 10.0
 
 LAST_WORD_SECONDS = 1.0
 
+SOON_SECONDS = 14 * 86400.0
+"""How long before its end a certificate is spoken of."""
+
+_WHENEVER = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, for which `ssl` has no name
 _HANDSHAKE = b"\x16"
 """The first byte of every TLS connection; no HTTP request begins with it."""
 
@@ -35,11 +42,14 @@ class CannotSpeakTls(Exception):
 class Certificate:
     """A server's certificate chain and its key, which may be in one file."""
 
-    def __init__(self, certificate: Path, key: Path | None = None) -> None:
+    def __init__(self, certificate: Path, key: Path | None = None, now: Callable[[], float] = time.time) -> None:
         """Raises CannotSpeakTls."""
         self._files = (certificate, key or certificate)
+        self._now = now
+        self._ends_at: float | None = None
         self._stamps = self._stamped()
         self._context = self._made()
+        self._say_when_it_ends()
 
     def context(self) -> ssl.SSLContext:
         """For the next connection. Files that cannot be used leave it as it was, and are said once."""
@@ -51,7 +61,18 @@ class Certificate:
                     self._context = self._made()
                 except CannotSpeakTls as error:
                     log.warning("the certificate stays as it was: %s", error)
+        self._say_when_it_ends()
         return self._context
+
+    def _say_when_it_ends(self) -> None:
+        """Once, some time before clients no longer believe it."""
+        left = None if self._ends_at is None else self._ends_at - self._now()
+        if left is not None and left < SOON_SECONDS:
+            self._ends_at = None
+            when = "is no longer valid" if left <= 0 else f"is valid for {max(1, round(left / 3600))} h more"
+            log.warning(
+                "the certificate %s %s: renew it; the new file is taken without a restart", self._files[0], when
+            )
 
     def _stamped(self) -> tuple[_STAMP, ...]:
         """What tells these files from others."""
@@ -76,7 +97,30 @@ class Certificate:
             raise CannotSpeakTls(f"{certificate} and {key} are no certificate with its key: {reason}") from None
         except OSError as error:
             raise CannotSpeakTls(f"{certificate} or {key} cannot be read: {error.strerror}") from None
+        self._ends_at = _end_of(context, certificate)
+        if key.stat().st_mode & stat.S_IROTH:
+            log.warning("everybody on this machine may read the key %s: chmod o-r %s", key, key)
         return context
+
+
+def _end_of(context: ssl.SSLContext, certificate: Path) -> float | None:
+    """Until when a certificate is valid; None where nobody knows. What it says is read as a client that trusts it
+    reads it: the two agree in memory."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _WHENEVER
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        client.load_verify_locations(certificate)
+        asking = client.wrap_bio(to_client, to_server)
+        answering = context.wrap_bio(to_server, to_client, server_side=True)
+        for side in (asking, answering, asking):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        told = asking.getpeercert() or {}
+        return float(ssl.cert_time_to_seconds(str(told["notAfter"])))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _no_password() -> str:

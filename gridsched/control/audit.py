@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gridsched.control.asker import Asker
-from gridsched.control.masking import LONGEST_KEPT, masked, masked_sentence
+from gridsched.control.masking import LONGEST_KEPT, is_deep, masked, masked_sentence
 from gridsched.control.operations import Operation
 from gridsched.control.problems import Problem
 from gridsched.ports import Clock
@@ -19,18 +19,19 @@ from gridsched.store.journal import Journal
 FILE: Final = "audit.jsonl"
 MOST_ITEMS = 1000
 
-REFUSED_A_MINUTE = 60
+REFUSED_AN_HOUR = 60
 """Refused attempts of one caller that get rows of their own: whoever is refused all day must not push out what was
-done. The row after them counts the others."""
+done. The row after them counts the others. Whoever shows no credential that is known is one caller, from however many
+addresses: half a megabyte a day, of the sixteen that are kept."""
 
-_MOST_CALLERS = 1000
+HOUR_SECONDS = 3600.0
 _TEXT: Final = "text"
 """The argument that is a whole file: it is not written down."""
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """Refused attempts of one caller: when a minute of them began, how many it had, how many have no row."""
+    """Refused attempts of one caller: when an hour of them began, how many it had, how many have no row."""
 
     began_at: float
     count: int = 0
@@ -61,12 +62,12 @@ class Audit:
     ) -> None:
         """Write one row. `problem` says why it was refused, or has failed."""
         who = asker.who
-        others = self._others_refused(f"{who} {asker.address}", refused=outcome == "refused")
+        others = self._others_refused(who, refused=outcome == "refused")
         if others is None:
             return
         row: dict[str, object] = {
             "time": _rfc3339(self._clock.wall_seconds()),
-            "verb": verb,
+            "verb": masked_sentence(verb)[:LONGEST_KEPT],
             "arguments": _kept(arguments),
             "who": who,
             "address": asker.address,
@@ -85,17 +86,14 @@ class Audit:
     def _others_refused(self, caller: str, *, refused: bool) -> int | None:
         """How many of this caller's attempts have had no row before this one; None where this one has none either."""
         now = self._clock.awake_seconds()
-        if caller not in self._attempts:
-            if not refused:
-                return 0
-            while len(self._attempts) >= _MOST_CALLERS:
-                del self._attempts[next(iter(self._attempts))]
+        if caller not in self._attempts and not refused:
+            return 0
         known = self._attempts.setdefault(caller, _Attempts(now))
-        if now - known.began_at >= 60.0:  # noqa: PLR2004 - a minute
+        if now - known.began_at >= HOUR_SECONDS:
             known.began_at, known.count = now, 0
         if refused:
             known.count += 1
-            if known.count > REFUSED_A_MINUTE:
+            if known.count > REFUSED_AN_HOUR:
                 known.unsaid += 1
                 return None
         unsaid, known.unsaid = known.unsaid, 0
@@ -108,6 +106,8 @@ class Audit:
 
 def _kept(arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Arguments as a row has them: no secret, no whole file, no endless text."""
+    if is_deep(arguments):
+        return dict.fromkeys(list(arguments)[:MOST_ITEMS], "nested too deeply")
     told = {name: _short(masked(value, name)) for name, value in arguments.items() if name != _TEXT}
     text = arguments.get(_TEXT)
     return told if text is None else {**told, _TEXT: f"{len(str(text))} characters"}

@@ -4,11 +4,15 @@ Owns which these are. Pure. Must never be asked whether a secret is right.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gridsched.engine.redact import HIDDEN, redacted
 
 __all__ = ["HIDDEN", "is_hidden", "masked", "masked_argv", "masked_sentence"]
+
+DEEPEST = 64
+"""Levels of arguments: a configuration has eight."""
 
 LONGEST_KEPT = 2000
 """Characters of one text in an audit's row."""
@@ -19,6 +23,20 @@ _FLAG = re.compile(
 _FLAG_IN_LINE = re.compile(rf"((?<!\S)(?:{_FLAG.pattern})[=\s]+)(?:\"[^\"]*\"|'[^']*'|\S)+", re.IGNORECASE)
 _NAME = re.compile(r"(?:.*[_-])?(?:secret|token|password|passwd|api_?key|credential|authorization)", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^/\s@'\"<>]+(?=@)")
+
+
+def is_deep(value: object) -> bool:
+    """Whether there is more in this, one inside another, than anything here takes: a walk through it might not end."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [each for one in level if isinstance(one, Mapping | list | tuple) for each in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Mapping[Any, object] | Sequence[object]) -> Iterable[object]:
+    return value.values() if isinstance(value, Mapping) else value
 
 
 def masked(value: object, name: str = "") -> object:  # noqa: PLR0911 - a table

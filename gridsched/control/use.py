@@ -16,7 +16,7 @@ import trio
 
 from gridsched.control.allowed import allowed, is_there
 from gridsched.control.auditing import audited, operated
-from gridsched.control.masking import masked
+from gridsched.control.masking import is_deep, masked
 from gridsched.control.operations import Operation
 from gridsched.control.problems import RequestError, invalid, unknown_model
 from gridsched.control.services import Services
@@ -91,6 +91,8 @@ def asked_for(
 ) -> Arguments:
     """The arguments as the verb takes them, of a caller who may ask for their model: to a key for some, others are not
     there, as where it asks them (H5). Raises RequestError."""
+    if is_deep(given):
+        raise invalid("the arguments are nested too deeply")
     arguments = checked(verb, given, texts)
     model, caller = getattr(arguments, MODEL, None), call.asker.caller
     catalog = services.runtime.parts.catalog

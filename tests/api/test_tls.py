@@ -185,3 +185,28 @@ def test_a_certificate_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     ):
         with pytest.raises(CannotSpeakTls, match=word):
             Certificate(tmp_path / certificate, tmp_path / key if key else None)
+
+
+def test_a_certificate_that_ends_soon_is_spoken_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In time for a person to renew it; so is one that took a good one's place and is over. Its key is for nobody
+    else's eyes."""
+    path, now = tmp_path / "pair.pem", 0.0
+    write_pair(path, path, "127.0.0.1")
+    path.chmod(0o600)
+    certificate = Certificate(path, now=lambda: now)
+    end = certificate._ends_at
+    assert end is not None
+    certificate.context()
+    assert caplog.messages == []
+    now = end - 3600.0
+    certificate.context()
+    certificate.context()
+    assert [said.partition(".pem ")[2][:26] for said in caplog.messages] == ["is valid for 1 h more: ren"]
+    now = end + 7200.0
+    os.utime(path, ns=(1, 1))
+    certificate.context()
+    assert "is no longer valid" in caplog.messages[-1]
+    path.chmod(0o604)
+    os.utime(path, ns=(2, 2))
+    certificate.context()
+    assert "everybody on this machine may read the key" in caplog.messages[-2]

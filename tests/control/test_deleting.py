@@ -66,7 +66,7 @@ async def test_all_files_of_a_downloaded_model_go(autojump_clock: MockClock, tmp
         plan = await planned(house, shelf, "m-q8_0")
         assert plan.harms
         assert "3 file(s)" in plan.text
-        assert len(plan.essence.splitlines()) == 3
+        assert len(plan.details["files"]) == 3
         answer = await delete(house, "m-q8_0")
         assert answer.status == 200, answer.body
         assert len(answer.json["files"]) == 3  # type: ignore[arg-type] # a list of JSON

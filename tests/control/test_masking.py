@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from trio.testing import MockClock
 
 from gridsched.control.asker import Asker
 from gridsched.control.authority import NOBODY
@@ -13,6 +14,7 @@ from gridsched.control.services import Services
 from gridsched.control.verb import Call, Consequences, Nothing
 from gridsched.control.verbs import BY_NAME
 from gridsched.settings.api_keys import new_secret
+from tests.support.front import ADMIN_WORD, serving
 
 MARKER = "a-secret-word"
 
@@ -101,3 +103,17 @@ async def test_H6_what_a_plan_must_still_find_is_not_told() -> None:
     told = [await consequences(None, verb, Nothing(), Call(Asker(NOBODY))) for _ in range(2)]  # type: ignore[arg-type]  # it asks nothing of the server
     assert MARKER not in msgspec.json.encode(told).decode()
     assert told[0].essence == told[1].essence != ""
+
+
+async def test_H6_arguments_without_end_are_refused_before_anybody_walks_through_them(
+    autojump_clock: MockClock,
+) -> None:
+    """By REST and as a tool; else the walk through them fails, and the answer is a 500."""
+    deep: dict[str, object] = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    async with serving(autojump_clock) as house:
+        who = {"Authorization": f"Bearer {ADMIN_WORD}"}
+        answer = await house.ask("PATCH", "/api/config", {"set": deep}, who)
+        assert (answer.status, answer.error["code"]) == (400, "invalid_request")
+        assert (await house.ask("PATCH", "/api/config", {"set": deep})).status == 403

@@ -19,7 +19,7 @@ def write_pair(certificate: Path, key: Path, name: str, password: bytes | None =
     public = (
         x509.CertificateBuilder(subject, subject, secret.public_key(), x509.random_serial_number())
         .not_valid_before(begin)
-        .not_valid_after(begin + dt.timedelta(days=3))
+        .not_valid_after(begin + dt.timedelta(days=60))
         .add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(secret, hashes.SHA256())
@@ -29,6 +29,7 @@ def write_pair(certificate: Path, key: Path, name: str, password: bytes | None =
     private = secret.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
     certificate.write_bytes(public)
     key.write_bytes(private + (public if key == certificate else b""))
+    key.chmod(0o600)
     return ssl.create_default_context(cadata=public.decode())
 
 
