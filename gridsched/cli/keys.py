@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"what it may: {scopes}; inference,read if left out"
     add.add_argument("--scope", type=_scopes, default="inference,read", metavar="A,B", help=text)
     add.add_argument("--models", type=_names, default=(), metavar="A,B", help="the only models that it may ask for")
-    add.add_argument("--concurrency", type=int, metavar="N", help="most requests that it may have open at once")
+    add.add_argument("--concurrency", type=int, metavar="N", help="most requests to models that are open at once")
     add.add_argument("--queue-share", type=_share, metavar="25%", help="most of a class's queue that it may take")
     add.add_argument("--json", action="store_true", help="as JSON, the secret too")
     shown = _verb(verbs, "list", "the keys, without their secrets")

@@ -39,7 +39,7 @@ class KeyArguments(Arguments, frozen=True, kw_only=True):
     max_class: Annotated[ClassWord | None, Meta(description="The highest class that it may use.")] = None
     models: Annotated[tuple[str, ...], Meta(description="The only models that it may ask for; none for all.")] = ()
     concurrency: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Most requests that it may have open at once.")
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Most requests to models that it may have open at once.")
     ] = None
     queue_share: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,

@@ -241,3 +241,37 @@ def test_H6_a_key_of_every_scope_is_among_the_callers() -> None:
     _, callers = SERVERS["with keys"]
     assert {f"with a key for {scope.value}" for scope in Scope} <= set(callers)
     assert all(key.highest_class in {None, *JobClass} for key in KEYS)
+
+
+def disguised(route: str, port: int) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """The same request, as somebody would send it who wants to get round the door: method, target, headers."""
+    method, _, path = route.partition(" ")
+    path = re.sub(r"\{\w+\}", "none-such", path)
+    head, _, last = path.rpartition("/")
+    yield method, f"/{path}", {}
+    yield method, f"{path}/", {}
+    yield method, f"{path}?x=1", {}
+    yield method, f"{head}/%{ord(last[0]):02x}{last[1:]}", {}
+    yield method, f"/%{ord(path[1]):02x}{path[2:]}", {}
+    yield method, f"/health/..{path}", {}
+    yield method, f"http://127.0.0.1:{port}{path}", {}
+    yield "HEAD", path, {}
+    yield "GET", path, {"X-HTTP-Method-Override": method}
+    yield method, path, {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
+    yield "GET", "/health", {"X-Original-URL": path, "X-Rewrite-URL": path}
+
+
+@pytest.mark.slow
+async def test_H6_no_disguise_gets_a_request_past_the_door(autojump_clock: MockClock) -> None:
+    """Neither encoded, nor with slashes more, nor by another method, nor by what a header says."""
+    authority = Authority(ADMIN_WORD, KEYS)
+    async with serving(autojump_clock, FrontSettings(), authority=authority) as house, await house.connect() as client:
+        let_in = []
+        for route in sorted(set(PLACED) - {"GET /health"}):
+            for method, target, headers in disguised(route, house.port):
+                answer = await client.ask(method, target, None, headers)
+                is_health = target == "/health" and b"models_indexed" in answer.body
+                if answer.status not in {401, 403, 404, 405} and not is_health:
+                    let_in.append((route, method, target, answer.status))
+        assert let_in == []
+        assert not house.logged("load")
