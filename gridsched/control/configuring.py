@@ -30,9 +30,6 @@ if TYPE_CHECKING:  # the schema takes long to load, and the command line wants t
 Key = tuple[str, ...]
 
 MOST_CHANGES = 500
-MOST_KEYS = 500
-"""Keys in one change: each has the file read anew."""
-
 
 MOST_TRIES = 10
 """So often a change of keys is thought of anew, where others save the file at the same time."""
@@ -252,10 +249,6 @@ def _refused(faults: Sequence[str]) -> RequestError:
     return RequestError(Problem("config_invalid", message, detail={"faults": told}))
 
 
-def _leaves(value: object) -> int:
-    return sum(map(_leaves, value.values())) + 1 if isinstance(value, Mapping) else 1
-
-
 def _require_sound(asked: SetArguments) -> None:
     """Raises RequestError for arguments that do not go together, or that hold what is shown in a secret's place."""
     if asked.text is None and not asked.put and not asked.unset:
@@ -269,8 +262,6 @@ def _require_sound(asked: SetArguments) -> None:
         raise invalid("in this text secrets are hidden, and would be lost: change single keys with set", "text")
     if is_hidden(asked.put):
         raise invalid("a value here is a secret that was hidden; leave it out, and it stays", "set")
-    if _leaves(asked.put) + len(asked.unset) > MOST_KEYS:
-        raise invalid(f"more than {MOST_KEYS} keys in one change: give the whole file as text", "set")
     if not all(asked.unset):
         raise invalid("unset names keys, each as the list of its parts", "unset")
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 
@@ -15,7 +14,7 @@ from trio.testing import MockClock
 
 from gridsched.control import downloads
 from gridsched.control.authority import NOBODY, Authority
-from gridsched.control.consent import consequences
+from gridsched.control.consent import consequences, hashed
 from gridsched.control.downloads import Download, Downloads, State
 from gridsched.control.services import Services
 from gridsched.control.use import checked
@@ -293,7 +292,7 @@ async def test_a_download_that_fills_the_disk_is_asked_about(
         plan = await planned(case, "download_model", repo=REPO)
         assert f"{ID} is downloaded into {tmp_path / REPO}: 2 file(s)" in plan.text
         assert plan.details["need_bytes"] == len(DATA) + 4
-        assert plan.essence == sha256(f"{ID}@{COMMIT}".encode()).hexdigest()
+        assert plan.essence == hashed(f"{ID}@{COMMIT}")
         monkeypatch.setattr(downloads, "TIGHT_BYTES", 1 << 60)
         monkeypatch.setattr(downloads, "TIGHT_SHARE", 1.0)
         assert (await planned(case, "download_model", repo=REPO)).harms
