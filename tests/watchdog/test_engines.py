@@ -187,12 +187,14 @@ def test_the_gateway_is_asked_first_and_what_it_leaves_is_ended(places: Places, 
     places.admin_token.write_text("the admin token")
     environ = {**places.environ, "FAKE_ENGINES": str(engine.pid)}
     with subprocess.Popen(gateway_command(places), env=environ, stdout=subprocess.DEVNULL) as gateway:
-        watch = Watch(places, 30.0)
-        until(lambda: watch.look().healthy)
-        said = Engines(places).kill_model("chat", watch.last(), dry_run=False)
-        assert said["by_gateway"] is bool(words)
-        assert engine.wait(30) == -signal.SIGTERM
-        gateway.kill()
+        try:
+            watch = Watch(places, 30.0)
+            until(lambda: watch.look().healthy)
+            said = Engines(places).kill_model("chat", watch.last(), dry_run=False)
+            assert said["by_gateway"] is bool(words)
+            assert engine.wait(30) == -signal.SIGTERM
+        finally:
+            gateway.kill()  # what has failed here must not wait for it
 
 
 def test_our_formats_are_the_gateway_s(places: Places) -> None:
