@@ -23,6 +23,8 @@ from gridsched.library.sources import read_library, with_problems
 from gridsched.ports import DeviceInfo, Measurement
 from gridsched.settings.schema import Settings
 
+FIRST_MODEL = "A server starts all the same; while it runs, gridsched download PUBLISHER/NAME QUANT fetches one"
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogued:
@@ -86,8 +88,15 @@ class Cataloguer:
         told = [settings.told(key, sentence) for _, key, sentence in faults]
         in_the_way = [] if engine.info.ok else [engine.info.problem, *told, *unchecked(settings)]
         in_the_way += [*our_flags(settings), *(settings.told(key, sentence) for key, sentence in catalog.faults)]
-        in_the_way += [] if catalog.models() else [*catalog.notes, no_model(folders)]
-        return Catalogued(catalog, tuple(in_the_way), (*catalog.problems, *told), seen)
+        problems = [*catalog.problems, *told]
+        if not catalog.models():
+            # Whoever names a folder means that models are there, and a change that would leave none is a slip. A new
+            # machine is neither: its first model comes through the server.
+            if "auto" not in settings.library.dirs or (before is not None and before.models()):
+                in_the_way += [*catalog.notes, no_model(folders)]
+            else:
+                problems += [f"{no_model(folders)}. {FIRST_MODEL}"]
+        return Catalogued(catalog, tuple(in_the_way), tuple(problems), seen)
 
     def folders(self, settings: Settings) -> tuple[Path, ...]:
         """Where models are looked for."""

@@ -94,13 +94,21 @@ def downloads_in(data_dir: Path | None, environ: Mapping[str, str]) -> Downloads
 
 def refuse_exposure(access: Access, host: str, *, insecure: bool) -> None:
     """H6: a server that other machines can reach has keys, or was told to go without. Raises StartError."""
-    if insecure or access[0].has_keys or ip_address(host.partition("%")[0]).is_loopback:
+    if insecure or access[0].has_keys or _is_loopback(host):
         return
     raise StartError(
         f"server.host {host} can be reached from other machines, and there are no API keys: nobody there could use the"
         " server. Make a key (gridsched keys add NAME), listen on 127.0.0.1, or say --insecure: then everybody who can"
         " reach it may ask its models, see what runs, and load and unload"
     )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine comes to an address. A name is one that could not be listened on."""
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return True
 
 
 def serve(

@@ -19,6 +19,11 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where a server listens, whatever its configuration says."""
     parser.add_argument("--host", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, metavar="N", help="port to listen on (1234); 0 takes a free one")
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="without any API key, serve callers of other machines all the same (see --host)",
+    )
 
 
 def a_path(text: str) -> Path:

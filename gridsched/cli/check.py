@@ -7,6 +7,7 @@ from gridsched import app
 from gridsched.cli import table
 from gridsched.cli.arguments import add_address_arguments, add_machine_arguments
 from gridsched.cli.options import machine, refuse, settings_of
+from gridsched.control.authority import Authority
 from gridsched.library.names import printable
 from gridsched.settings.api_keys import KeysError, read_keys
 from gridsched.settings.schema import Settings
@@ -26,11 +27,11 @@ def main(args: argparse.Namespace) -> int:
     try:
         settings, source = settings_of(args)
         app.certificate_of(settings)
-        taken = _port_problem(settings)  # looked at first: a server that starts meanwhile has it, and waits for us
+        host, taken = _listened(settings)  # looked at first: a server that starts meanwhile has it, and waits for us
         with machine(args, settings, or_visit=True) as found:
             for row in table.rows(found, source):
                 print(row)
-            problems = [*table.unservable(found), *_keys_problem(found.data_dir)]
+            problems = [*table.unservable(found), *_keys_problem(found.data_dir, host, insecure=args.insecure)]
             if found.holder is not None and not found.holder.briefly:  # else it is a command that looks around, too
                 print(f"running    the data directory is in use by {found.holder}: its server goes on as it is")
                 if found.holder.port in {0, settings.server.port}:  # its own; 0 is that of one that only starts
@@ -46,20 +47,20 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _keys_problem(data_dir: Path | None) -> tuple[str, ...]:
-    """Why a server could take no API key."""
-    if data_dir is not None:
-        try:
-            read_keys(data_dir)
-        except KeysError as error:
-            return (str(error),)
-    return ()
-
-
-def _port_problem(settings: Settings) -> tuple[str, ...]:
-    """Why a server could not listen now."""
+def _keys_problem(data_dir: Path | None, host: str, *, insecure: bool) -> tuple[str, ...]:
+    """Why a server could take no API key, or would not start without one (H6)."""
     try:
-        app.open_port(settings).close()
-    except app.StartError as error:
+        keys = read_keys(data_dir) if data_dir is not None else ()
+        app.refuse_exposure((Authority("", keys), None), host, insecure=insecure)
+    except (KeysError, app.StartError) as error:
         return (str(error),)
     return ()
+
+
+def _listened(settings: Settings) -> tuple[str, tuple[str, ...]]:
+    """The address that a server would have, and why it could not listen now."""
+    try:
+        with app.open_port(settings) as listener:
+            return str(listener.getsockname()[0]), ()
+    except app.StartError as error:
+        return settings.server.host, (str(error),)

@@ -7,7 +7,7 @@ import argparse
 import os
 import pwd
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from gridsched.files import atomic_write
 from gridsched.library.names import printable
 from gridsched.service.systemd import START_SECONDS, Systemd, user_name
 from gridsched.service.units import GATEWAY, KEPT, WATCHDOG, UnitError, Words, is_untouched, kept, rendered
-from gridsched.settings.load import find
+from gridsched.settings.load import find, place
 from gridsched.settings.paths import DataDirError, data_dir_path
 
 UNITS = (GATEWAY, WATCHDOG)
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
         for command in ("daemon-reload", *(f"{verb} {name}" for name in UNITS for verb in ("enable", "start"))):
             tell(f"# then: systemctl --user {command}")
         return 0
-    return _install(installer, texts, words.data_dir)
+    return _install(installer, texts, (words.data_dir, *words.config_folders))
 
 
 def _words(args: argparse.Namespace) -> Words:
@@ -73,7 +73,17 @@ def _words(args: argparse.Namespace) -> Words:
         raise StartError(f"{error}\nA service has only these variables of yours: {', '.join(KEPT)}.") from None
     data_dir = data_dir_path(args.data_dir, os.environ)
     found = config.absolute() if config is not None else None
-    return Words(Path(sys.executable), data_dir, found, environment, port)
+    return Words(Path(sys.executable), data_dir, found, environment, port, _config_folders(found))
+
+
+def _config_folders(config: Path | None) -> tuple[Path, ...]:
+    """Where the file's changes are written: beside it, or beside what it is a link to. A whole home folder is not
+    opened for that."""
+    file = config or place(None, {}, Path("/nowhere"))
+    if file is None:
+        return ()
+    folder = Path(os.path.realpath(file)).parent
+    return () if Path(os.environ.get("HOME", "/")).is_relative_to(folder) else (folder,)
 
 
 def _unit_folder(environ: Mapping[str, str]) -> Path:
@@ -132,12 +142,13 @@ def _text_of(path: Path) -> str:
         return ""
 
 
-def _install(installer: Installer, texts: Mapping[str, str], data_dir: Path) -> int:
+def _install(installer: Installer, texts: Mapping[str, str], own_folders: Sequence[Path]) -> int:
     if not installer.has_manager() or installer.refuse_edited():
         return FAILED
     changed = set()
     try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in own_folders:  # systemd opens to the service what is there when it starts
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         installer.folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             if _text_of(installer.folder / name) != text:

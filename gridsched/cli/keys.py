@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         add.add_argument(option, dest=field, type=_job_class, metavar="CLASS", help=text)
     scopes = (
-        "inference (ask models), read (status, jobs, events), residency (load, unload, pin), admin (drain, restart)"
+        "inference (ask models), read (status, jobs, events), residency (load, unload, pin,"
+        " lease), admin (configuration, keys, downloads, restart)"
     )
     text = f"what it may: {scopes}; inference,read if left out"
     add.add_argument("--scope", type=_scopes, default="inference,read", metavar="A,B", help=text)

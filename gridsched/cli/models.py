@@ -78,6 +78,10 @@ def main(args: argparse.Namespace) -> int:
     def shown(told: Mapping[str, Any]) -> None:
         if args.names:
             print("\n".join(printable(str(model["id"])) for model in told["models"]))
+        elif not args.errors and not told["models"]:
+            print(
+                "there is no model: put a GGUF file where the server looks, or gridsched download PUBLISHER/NAME QUANT"
+            )
         elif not args.errors:
             show(told, models)
         elif told["errors"]:

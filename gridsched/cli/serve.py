@@ -28,11 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_machine_arguments(parser)
     add_address_arguments(parser)
     parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="without any API key, serve callers of other machines all the same (see --host)",
-    )
-    parser.add_argument(
         "--record", type=a_path, metavar="FILE", help="write what is decided for: gridsched replay FILE"
     )
 

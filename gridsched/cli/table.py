@@ -84,7 +84,7 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
         yield f"problem    {problem}"
     models, families, virtuals = parts.catalog.models(), parts.catalog.families(), parts.catalog.virtuals()
     names = [model.name for model in models] + [each.name for each in families] + [each.name for each in virtuals]
-    width = min(40, max(map(len, names)))
+    width = min(40, max(map(len, names), default=0))
     able = max(18, *(len(_able(model)) for model in models)) if models else 18
     for model in models:
         said = verdict(model, parts.catalog, devices, parts.host)

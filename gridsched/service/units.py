@@ -34,13 +34,15 @@ class UnitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the templates are filled with. Paths are absolute; `config` None leaves the search to each start."""
+    """What the templates are filled with. Paths are absolute; `config` None leaves the search to each start. In
+    `config_folders` the server may change its configuration: a copy and the new file are written beside the old one."""
 
     interpreter: Path
     data_dir: Path
     config: Path | None
     environment: Mapping[str, str]
     watchdog_port: int
+    config_folders: tuple[Path, ...] = ()
 
     def command(self, name: str, *more: str) -> str:
         """One of gridsched's own commands as a unit starts it. Modules come from where gridsched is installed (-P): a
@@ -60,7 +62,7 @@ def rendered(name: str, words: Words) -> str:
     filled = {
         "SERVE": lambda: words.command("serve"),
         "WATCHDOG": lambda: words.command("watchdog", "--port", str(words.watchdog_port)),
-        "DATA_DIR": lambda: quoted(f"-{words.data_dir}"),
+        "WRITABLE": lambda: " ".join(quoted(f"-{path}") for path in (words.data_dir, *words.config_folders)),
         "ENVIRONMENT": lambda: "\n".join(
             f"Environment={quoted(f'{variable}={value}')}" for variable, value in sorted(words.environment.items())
         ),

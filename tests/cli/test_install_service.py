@@ -83,6 +83,27 @@ def test_M1_both_services_are_written_enabled_and_started(house: House) -> None:
     assert (code, said.count("(as it was)")) == (0, 2)
 
 
+def test_a_service_may_write_where_its_configuration_is_and_nowhere_else_at_home(house: House) -> None:
+    """The folder of the file, or the one in which it would be made; not the home folder itself."""
+
+    def opened(*words: str) -> str:
+        code, said = house.run(*words)
+        assert code == 0, said
+        unit = (house.units / GATEWAY).read_text(encoding="utf-8")
+        return next(line for line in unit.splitlines() if line.startswith("ReadWritePaths="))
+
+    home = house.folder / "home"
+    data, rest = f"ReadWritePaths=-{home / '.local' / 'share' / 'gridsched'}", " -/tmp -/var/tmp"
+    assert opened() == f"{data} -{home / '.config' / 'gridsched'}{rest}"
+    assert (home / ".config" / "gridsched").is_dir()
+    (home / "gridsched.yaml").touch()
+    assert opened("--config", str(home / "gridsched.yaml")) == f"{data}{rest}"
+    (house.folder / "elsewhere" / "mine.yaml").symlink_to(home / ".config" / "gridsched" / "real.yaml")
+    (home / ".config" / "gridsched" / "real.yaml").touch()
+    config = str(house.folder / "elsewhere" / "mine.yaml")
+    assert opened("--config", config) == f"{data} -{home / '.config' / 'gridsched'}{rest}"
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_reads_what_is_written(house: House) -> None:
     """Without a warning, for a data directory with a space, a % and a $."""

@@ -56,6 +56,16 @@ def test_H6_a_secret_is_printed_once_and_alone(data_dir: Path, capsys: pytest.Ca
     assert read_keys(data_dir) == ()
 
 
+def test_H6_check_says_what_a_server_would_not_start_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An address for other machines without a key."""
+    words = ["check", "--sim", "--port", "0", "--data-dir", str(tmp_path / "sim")]
+    for more, code in ((["--host", "0.0.0.0"], 2), (["--host", "0.0.0.0", "--insecure"], 0), ([], 0)):  # noqa: S104
+        assert main([*words, *more]) == code
+        assert ("there are no API keys" in capsys.readouterr().out) == (code == 2)
+    assert main(["keys", "add", "tom", "--data-dir", str(tmp_path / "sim")]) == 0
+    assert main([*words, "--host", "0.0.0.0"]) == 0  # noqa: S104 - nothing listens there
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -12,7 +12,7 @@ import pytest
 from gridsched.settings.paths import DataDir
 from tests.devices.driver import build_library
 from tests.library.models import EMBEDDER, write_model
-from tests.support.gateway import Gateway, clean_environment, command, free_port, simulated_gateway, start
+from tests.support.gateway import Gateway, begin, clean_environment, command, free_port, simulated_gateway, start
 from tests.support.gguf_header import Value, build_header
 from tests.support.hostile_gguf import write_all
 from tests.support.tiny_model import make_tiny_chat
@@ -48,6 +48,24 @@ def test_no_model_found_says_where_it_looked_and_what_to_do(words: list[str], tm
     assert "--models-dir" in text
     text = refusal(run(*words[:-1], str(tmp_path / "modles")), 2)
     assert f"{tmp_path / 'modles'} cannot be looked into: No such file or directory." in text
+
+
+def test_a_new_machine_without_a_model_serves_what_comes(tmp_path: Path) -> None:
+    """Where no folder is named none is wrong: it starts and says so, `check` is still 2, and a file that is put where
+    models lie is served."""
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "HF_HOME": ""}
+    text = refusal(run("check", "--port", "0", "--data-dir", str(tmp_path / "data"), **home), 2)
+    assert "no model found" in text
+    assert "gridsched download" in text
+    gateway = begin(tmp_path, env=home)
+    try:
+        assert gateway.comes_to(lambda: "listening" in gateway.log.read_text(encoding="utf-8"))
+        assert "there is no model that could be served" in gateway.get("/health").json()["reasons"]
+        (tmp_path / "models").mkdir()
+        make_tiny_chat(tmp_path / "models" / "tiny.gguf")
+        gateway.wait_until_up()
+    finally:
+        assert gateway.stop() == 0
 
 
 def test_an_engine_that_is_not_there_is_said_with_how_to_get_one(words: list[str], tmp_path: Path) -> None:

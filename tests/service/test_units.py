@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,14 @@ def test_the_command_names_everything_by_its_whole_path(tmp_path: Path) -> None:
     assert said["ExecStart"] == [f"/usr/bin/env -P -X faulthandler -m gridsched serve {places}"]
     assert said["Environment"][0] == '"PATH=/usr/bin:/my %%h/bin"'
     assert said["ReadWritePaths"] == [f"-{tmp_path / 'data'} -/tmp -/var/tmp"]
+
+
+def test_a_service_can_change_its_own_configuration_and_read_it_again(tmp_path: Path) -> None:
+    """PATCH /api/config writes beside the file, and systemctl reload is the signal for it."""
+    own = replace(words(tmp_path), config_folders=(tmp_path / "my config",))
+    said = settings_of(rendered(GATEWAY, own))
+    assert said["ReadWritePaths"] == [f'-{tmp_path / "data"} "-{tmp_path / "my config"}" -/tmp -/var/tmp']
+    assert said["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
 
 
 @pytest.mark.parametrize("word", ["a\nb", "a\0b", "a\x1bb", "a\udcffb"])

@@ -103,6 +103,13 @@ class Gateway:
 def start(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Gateway:
     """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve. `env` is
     put over ours."""
+    gateway = begin(folder, *words, env=env)
+    gateway.wait_until_up()
+    return gateway
+
+
+def begin(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Gateway:
+    """The same, returned at once."""
     port = free_port()
     log = folder / "serve.log"
     with log.open("w", encoding="utf-8") as output:
@@ -113,9 +120,7 @@ def start(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Ga
             text=True,
             env={**clean_environment(), **(env or {})},
         )
-    gateway = Gateway(process, f"http://127.0.0.1:{port}", log)
-    gateway.wait_until_up()
-    return gateway
+    return Gateway(process, f"http://127.0.0.1:{port}", log)
 
 
 @contextmanager
