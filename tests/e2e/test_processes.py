@@ -53,9 +53,9 @@ def test_P2_a_killed_gateway_leaves_no_child(own_server: Gateway) -> None:
         assert gone(children, 10.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_P8_a_gateway_that_is_told_to_stop_ends_its_children(own_server: Gateway, number: signal.Signals) -> None:
-    """By a service manager, or by a terminal that is closed."""
+    """By a service manager, or by Ctrl-C. A terminal that is closed has the configuration read again (J11)."""
     assert chat(own_server).status_code == 200
     with watched(own_server.children()) as children:
         own_server.process.send_signal(number)
