@@ -79,6 +79,11 @@ def _already(choice: _Choice) -> RecommendedAnswer:
     )
 
 
+async def _refuse(services: Services, asked: RecommendedArguments, _: Call) -> None:
+    """Raises RequestError for what would be refused now: with the arithmetic, and not by an operation."""
+    await _choose(services, asked)
+
+
 async def _plan(services: Services, asked: RecommendedArguments, _: Call) -> Consequences:
     choice = await _choose(services, asked)
     if choice.row is None:
@@ -143,6 +148,7 @@ VERBS = (
         destructive=True,
         idempotent=True,
         long=True,
+        refuse=_refuse,
         plan=_plan,
     ),
 )

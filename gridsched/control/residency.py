@@ -156,6 +156,11 @@ async def _choose(services: Services, asked: LoadArguments) -> Chosen:
     return await _planner(services).choose(asked.model, asked.ctx, asked.parallel)
 
 
+async def _refuse_load(services: Services, asked: LoadArguments, _: Call) -> None:
+    """Raises RequestError for what no load can come of: that is told at once, and not by an operation."""
+    await _choose(services, asked)
+
+
 async def _load(services: Services, asked: LoadArguments, call: Call) -> Loaded:
     chosen = await _choose(services, asked)
     return await load(services, chosen.model.name, chosen.options, call, asked.ttl_s)
@@ -243,6 +248,11 @@ def _names(evicted: list[Victim]) -> str:
 
 
 # --- unload -----------------------------------------------------------------------------------------------------
+
+
+async def _refuse_unload(services: Services, asked: UnloadArguments, _: Call) -> None:
+    """Raises RequestError for a model that is not there."""
+    model_named(services, asked.model)
 
 
 async def _unload(services: Services, asked: UnloadArguments, call: Call) -> Unloaded:
@@ -335,6 +345,7 @@ VERBS = (
         gives=Loaded,
         act=_load,
         plan=_plan_load,
+        refuse=_refuse_load,
         tool=True,
         destructive=True,
         long=True,
@@ -349,6 +360,7 @@ VERBS = (
         gives=Unloaded,
         act=_unload,
         plan=_plan_unload,
+        refuse=_refuse_unload,
         tool=True,
         destructive=True,
         long=True,

@@ -228,3 +228,15 @@ async def test_R9_a_person_has_it_looked_whether_anything_had_better_be_elsewher
         await trio.sleep(30)
         devices = {view.model: view.devices for view in house.runtime.snapshot().instances}
         assert sorted(devices.values()) == [("sim0",), ("sim1",)]
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+async def test_H5_a_model_that_is_not_there_is_a_404_and_no_operation(autojump_clock: MockClock, verb: str) -> None:
+    """With the closest names; a context that cannot be is a 400 as early."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("POST", f"/api/models/sim-chat-4/{verb}")
+        assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+        assert "sim-chat-4b" in str(answer.error["message"])
+        odd = await house.ask("POST", "/api/models/sim-chat-4b/load", {"parallel": 2})
+        assert (odd.status, odd.error["param"]) == (400, "parallel")
+        assert (await house.ask("GET", "/api/jobs")).json["operations"] == []
