@@ -9,6 +9,7 @@ from gridsched.app.cataloguing import no_model
 from gridsched.app.checking import engine_faults, launch_faults, our_flags
 from gridsched.app.finding import ENGINES, find_machine, pinned_engine, plan_here, told_in
 from gridsched.app.reloading import Source
+from gridsched.app.restarting import refuse_exposure
 from gridsched.app.serving import (
     Broken,
     access_in,
@@ -16,7 +17,6 @@ from gridsched.app.serving import (
     limits_of,
     longest_end_seconds,
     open_tape,
-    refuse_exposure,
     serve,
 )
 from gridsched.app.start import (

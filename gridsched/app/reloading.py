@@ -79,13 +79,15 @@ class ServerWorld:
         machinery: Machinery | None,
         policy: Policy,
         take_figures: Callable[[Settings], Callable[[], None]],
+        try_start: Callable[[Settings, Settings], None] = lambda before, after: None,  # noqa: ARG005 - none is tried
     ) -> None:
         """`policy` is what the scheduler goes by now; `take_figures` makes of settings what has front and runtime
-        go by them; it may raise StartError."""
+        go by them; it may raise StartError, and so may `try_start`, for settings with which a start would fail."""
         self._runtime = runtime
         self._source = source
         self._machinery = machinery
         self._take_figures = take_figures
+        self._try_start = try_start
         self._policy = policy
         self._was_empty = source.is_empty()
 
@@ -114,6 +116,13 @@ class ServerWorld:
     def running(self, before: Settings, after: Settings) -> Settings:
         """What runs after it."""
         return running(before, after)
+
+    def try_start(self, before: Settings, after: Settings) -> None:
+        """Whether the next start would go well. Raises ConfigRefused."""
+        try:
+            self._try_start(before, after)
+        except StartError as error:
+            raise ConfigRefused(str(error).splitlines()) from None
 
     def prepare(self, settings: Settings, *, anew: bool) -> Prepared:
         """A catalog of these settings, and all that takes them over."""

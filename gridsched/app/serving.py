@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 
 import trio
@@ -21,6 +20,7 @@ from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
 from gridsched.app.beside import NOTHING_BESIDE, Access, Beside
 from gridsched.app.reloading import ServerWorld
+from gridsched.app.restarting import refuse_start
 from gridsched.app.start import Machine, Say, StartError, certificate_of
 from gridsched.control.asker import by_hand
 from gridsched.control.audit import Audit
@@ -92,25 +92,6 @@ def downloads_in(data_dir: Path | None, environ: Mapping[str, str]) -> Downloads
     return Downloads(Hub(environ), Shelf(data_dir / DOWNLOADS)) if data_dir is not None else None
 
 
-def refuse_exposure(access: Access, host: str, *, insecure: bool) -> None:
-    """H6: a server that other machines can reach has keys, or was told to go without. Raises StartError."""
-    if insecure or access[0].has_keys or _is_loopback(host):
-        return
-    raise StartError(
-        f"server.host {host} can be reached from other machines, and there are no API keys: nobody there could use the"
-        " server. Make a key (gridsched keys add NAME), listen on 127.0.0.1, or say --insecure: then everybody who can"
-        " reach it may ask its models, see what runs, and load and unload"
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine comes to an address. A name is one that could not be listened on."""
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return True
-
-
 def serve(
     found: Machine,
     settings: Settings,
@@ -155,7 +136,8 @@ def serve(
         return take
 
     if (again := beside.again) is not None:
-        world = ServerWorld(runtime, again.source, found.machinery, settings.policy(), take_figures)
+        start = partial(refuse_start, access[0], found.engines_dir, os.environ)
+        world = ServerWorld(runtime, again.source, found.machinery, settings.policy(), take_figures, start)
         reloader = Reloader(runtime, world, settings, again.tell, partial(note_reload, beside.audit))
     place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)

@@ -71,6 +71,11 @@ class Machine:
     data_dir: Path | None = None
     machinery: "Machinery | None" = None
 
+    @property
+    def engines_dir(self) -> Path | None:
+        """The data directory, in which builds of engines are looked for; None of a simulated machine."""
+        return self.data_dir if self.machinery is not None else None
+
 
 def read_settings(
     config: Path | None, environ: Mapping[str, str], host: str | None, port: int | None, models_dir: Path | None

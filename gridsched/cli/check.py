@@ -51,7 +51,7 @@ def _keys_problem(data_dir: Path | None, host: str, *, insecure: bool) -> tuple[
     """Why a server could take no API key, or would not start without one (H6)."""
     try:
         keys = read_keys(data_dir) if data_dir is not None else ()
-        app.refuse_exposure((Authority("", keys), None), host, insecure=insecure)
+        app.refuse_exposure(Authority("", keys), host, insecure=insecure)
     except (KeysError, app.StartError) as error:
         return (str(error),)
     return ()

@@ -72,7 +72,7 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
         where = f"[{host}]" if ":" in host else host
         found.say_port(port, host)
         access = app.access_in(found.data_dir, say, insecure=args.insecure)
-        app.refuse_exposure(access, host, insecure=args.insecure)
+        app.refuse_exposure(access[0], host, insecure=args.insecure)
         for row in table.who_may(access[0], host):
             tell(row)
 

@@ -61,7 +61,7 @@ class Authority:
         self._admin = [(sha256(admin_token.encode()).digest(), _ADMIN)] if admin_token else []
         self._open: Counter[str] = Counter()
         self._attempts = Attempts()
-        self._insecure = insecure
+        self.insecure = insecure
         self.keep(keys)
 
     def keep(self, keys: Sequence[ApiKey] | None) -> None:
@@ -78,7 +78,7 @@ class Authority:
     @property
     def lets_all_in(self) -> bool:
         """Whether callers of other machines need no key."""
-        return self._insecure and not self.has_keys
+        return self.insecure and not self.has_keys
 
     def identify(
         self, headers: Mapping[bytes, bytes], *, here: bool, address: str = "", now: float = 0.0
@@ -105,7 +105,7 @@ class Authority:
         if self.has_keys:
             said = "this API key is not known here" if _is_said(headers) else "this server wants an API key"
             return _unknown(f"{said}; show one as Authorization: Bearer KEY or x-api-key: KEY")
-        if here or self._insecure:
+        if here or self.insecure:
             return ANYBODY
         return _unknown(
             "this server has no API keys, and without one serves only callers on its own machine; make a key there:"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from gridsched.control.services import Services
 from gridsched.control.verb import Answer, Arguments, Call, Consequences, Nothing, Rest, Verb
 from gridsched.credentials import Scope
 from gridsched.settings.document import dotted
-from gridsched.settings.edit import with_masks
+from gridsched.settings.edit import leaves, with_masks
 from gridsched.settings.refusals import Changed, EditError, Refused
 from gridsched.threads import in_thread
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:  # the schema takes long to load, and the command line wants t
 Key = tuple[str, ...]
 
 MOST_CHANGES = 500
+
+MOST_KEYS = 200
+"""Keys of one change: the file is read anew for each. Whoever changes more gives the whole file."""
 
 MOST_TRIES = 10
 """So often a change of keys is thought of anew, where others save the file at the same time."""
@@ -255,6 +259,8 @@ def _require_sound(asked: SetArguments) -> None:
         raise invalid("say what is to be another: set, unset or text")
     if asked.text is not None and (asked.put or asked.unset):
         raise invalid("give either text, or set and unset, not both", "text")
+    if sum(1 for _ in islice(leaves(asked.put), MOST_KEYS)) + len(asked.unset) >= MOST_KEYS:
+        raise invalid(f"more than {MOST_KEYS - 1} keys in one change; give the whole file as text", "set")
     for key in asked.put:
         if "." in key:  # no section has one in its name
             raise invalid(f"set is nested as the file is, and {key!r} is no key there: write {_as_nested(key)}", "set")

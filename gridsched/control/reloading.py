@@ -79,6 +79,9 @@ class World(Protocol):
     def running(self, before: "Settings", after: "Settings") -> "Settings":
         """What runs when all has been taken over that can be. Pure."""
 
+    def try_start(self, before: "Settings", after: "Settings") -> None:
+        """Whether a start would go well with what waits for one. Raises ConfigRefused. Blocks."""
+
     def prepare(self, settings: "Settings", *, anew: bool) -> Prepared:
         """Read what it names, and make what it needs. `anew`: of the folders as they are now, whatever is wrong with
         the rest. Raises ConfigRefused. Blocks."""
@@ -112,6 +115,7 @@ class Reloader:
         self._asked = self._done = 0
         self._last: ReloadPlan | RequestError | None = None
         self._seen: object = ...
+        self._noted: tuple[str, ...] = ()
 
     # --- asked for ----------------------------------------------------------------------------------------------
 
@@ -167,8 +171,8 @@ class Reloader:
             found = await in_thread(self._world.look, abandon_on_cancel=True)
             if found == self._seen:
                 continue
-            await self._settled(found)
-            await self._heed()
+            if await self._settled(found) != self._seen:  # else somebody else has had it read
+                await self._heed()
 
     async def _heed(self) -> None:
         with suppress(RequestError):  # it has been told
@@ -183,13 +187,14 @@ class Reloader:
             return False
         return self._world.compare(self.settings, read).is_empty
 
-    async def _settled(self, found: object) -> None:
-        """Wait until the file stands still, for a while."""
+    async def _settled(self, found: object) -> object:
+        """Wait until the file stands still, for a while; how it is then."""
         for _ in range(MOST_LOOKS):
             await trio.sleep(SETTLED_SECONDS)
             before, found = found, await in_thread(self._world.look, abandon_on_cancel=True)
             if found == before:
-                return
+                break
+        return found
 
     async def _follow_folders(self) -> None:
         while True:
@@ -217,6 +222,10 @@ class Reloader:
         prepared.take()
         self.error, self.needs_restart = None, plan.needs_restart
         self._say(f"config     read again ({why}): {plan.text}")
+        for note in prepared.notes:
+            if note not in self._noted:
+                self._say(f"problem    {note}")
+        self._noted = prepared.notes
         self._log(
             {
                 "applied": [change.key for change in plan.changes if change.key not in plan.needs_restart],
@@ -236,6 +245,8 @@ class Reloader:
             read = await _beside(reading or self._world.read)
             plan = self._world.compare(self.settings, read)
             runs = self._world.running(self.settings, read)
+            if plan.needs_restart:
+                await _beside(lambda: self._world.try_start(self.settings, read))
             prepared = await _beside(lambda: self._world.prepare(runs, anew=False))
         except ConfigRefused as refused:
             problem = Problem("config_invalid", str(refused), detail={"faults": list(refused.faults)})

@@ -120,7 +120,10 @@ def _stamp(found: os.stat_result) -> object:
 
 def real_path(path: Path) -> Path:
     """Where a path leads, links followed. A link that leads back to itself is its own answer: `resolve` would raise."""
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:  # a link that went while it was followed, as those of processes do
+        return Path(os.path.abspath(path))  # noqa: PTH100 - `absolute` leaves the dots in it
 
 
 def read_file(path: Path, *, any_byte_order: bool = False) -> ReadFile:

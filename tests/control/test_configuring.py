@@ -45,6 +45,9 @@ class Refusing:
         """All of it."""
         return after
 
+    def try_start(self, before: Settings, after: Settings) -> None:
+        """It would."""
+
     def prepare(self, settings: Settings, *, anew: bool) -> Prepared:
         """A fault that was there before, wherever it stands by now, and one for each model with flags."""
         assert not anew
@@ -100,6 +103,15 @@ async def test_what_waits_for_a_start_of_the_server_is_told(autojump_clock: Mock
     assert (before.runs_as_written, before.needs_restart) == (True, ())
     assert done.needs_restart == ("server.port",)
     assert (after.runs_as_written, after.needs_restart) == (False, ("server.port",))
+
+
+async def test_a_change_has_a_bound(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """The file is read anew for each key."""
+    configuration = Configuration(tmp_path / "f.yaml", {})
+    many = {f"k{number}": "v" for number in range(60_000)}
+    async with serving(autojump_clock) as house:
+        with pytest.raises(RequestError, match="give the whole file as text"):
+            await asked(house, configuration, "set_config", set=many)
 
 
 async def test_keys_are_changed_in_what_somebody_else_has_saved_meanwhile(

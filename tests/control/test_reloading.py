@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.app.reloading import ServerWorld, Source
+from gridsched.app.restarting import refuse_start
 from gridsched.control import reloading
 from gridsched.control.problems import RequestError
 from gridsched.control.reloading import Prepared, Reloader
@@ -106,6 +108,36 @@ async def test_a_file_that_has_lost_its_last_byte_is_refused(autojump_clock: Moc
         await served.reloader.reload("a test")
     assert applied(served) == [["scheduler.hot_window"], ["scheduler.hot_window"]]
     assert served.reloader.error is None
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"server": {"host": "::"}}, "there are no API keys"),
+        ({"server": {"host": "192.0.2.1"}}, "cannot listen on 192.0.2.1"),
+        ({"server": {"tls": {"certificate": "/none.pem"}}}, "server.tls.certificate"),
+        ({"engine": {"path": "/none/llama-server"}}, "/none/llama-server"),
+    ],
+)
+async def test_what_the_next_start_would_refuse_is_refused_now(
+    autojump_clock: MockClock, tmp_path: Path, said: object, why: str
+) -> None:
+    """Who has no shell there could not start the server any more."""
+    async with following(autojump_clock, tmp_path / "c.yaml") as served:
+        authority, source = served.house.authority, Source(served.path, {})
+        world = ServerWorld(
+            served.house.runtime,
+            source,
+            None,
+            Policy(),
+            lambda _: lambda: None,
+            partial(refuse_start, authority, tmp_path, {}),
+        )
+        reloader = Reloader(served.house.runtime, world, source.read(), served.said.append)
+        write(served.path, json.dumps(said))
+        with pytest.raises(RequestError, match=why):
+            await reloader.reload("a test")
+        assert reloader.settings == Settings()
 
 
 async def test_J8_who_asks_while_one_is_under_way_shares_the_next(autojump_clock: MockClock, tmp_path: Path) -> None:

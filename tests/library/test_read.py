@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridsched.library import read
-from gridsched.library.read import Unreadable, read_file, read_header
+from gridsched.library.read import Unreadable, read_file, read_header, real_path
 from gridsched.library.shards import read_model
 from gridsched.vram.geometry import Geometry
 from tests.library.models import CHAT, TENSORS, write_model
@@ -142,3 +142,17 @@ def test_a_damaged_file_says_where(tmp_path: Path) -> None:
     assert "not a GGUF file" in refusal(foreign)
     assert "byte" in refusal(cut)
     assert "end of the file" in refusal(short)
+
+
+def test_a_link_that_goes_while_it_is_followed_is_its_own_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of processes do, below `/proc`, when a folder of the library is the whole disk."""
+    link = tmp_path / "link"
+    link.symlink_to("there")
+
+    def gone(path: object, **_: object) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "readlink", gone)
+    assert real_path(link / ".." / "m") == tmp_path / "m"
