@@ -76,16 +76,23 @@ def _default(field: FieldInfo) -> str:
 def json_schema() -> dict[str, Any]:  # Any: pydantic's own type for JSON Schema
     """The JSON Schema of a configuration file, for editors."""
     schema = Settings.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_untitled(schema), "title": "gridsched"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_for_editors(schema), "title": "gridsched"}
 
 
-def _untitled(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the titles that pydantic makes up from the names of fields and classes."""
-    return {
-        key: _untitled(value) if isinstance(value, dict) else value
+def _for_editors(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without the titles that pydantic makes up from the names of fields and classes, and with what may be left empty:
+    sections, lists, and mappings. A section's defaults are those of its settings, as they are written."""
+    told = {
+        key: _for_editors(value) if isinstance(value, dict) else value
         for key, value in schema.items()
         if not (key == "title" and isinstance(value, str))
     }
+    if "default" not in told:
+        return told
+    if "$ref" in told:
+        said = {key: value for key, value in told.items() if key not in {"$ref", "default"}}
+        return {"anyOf": [{"$ref": told["$ref"]}, {"type": "null"}], **said}
+    return told | {"type": [told["type"], "null"]} if told.get("type") in ("array", "object") else told
 
 
 def json_schema_text() -> str:

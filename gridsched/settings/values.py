@@ -414,7 +414,7 @@ def _environment(value: object) -> dict[str, str]:
     match value:
         case None | Written(is_null=True):
             return {}
-        case Mapping():
+        case Mapping() if not any(text is None or (text and is_null(text)) for text in value.values()):
             return {_variable(name): _argument(text) for name, text in value.items()}
     raise ValueError("expected a mapping of names to text")  # what is there may be a secret
 

@@ -3,20 +3,22 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from gridsched.settings.document import read_document
 from gridsched.settings.edit import meant
-from gridsched.settings.load import defaults, load
+from gridsched.settings.faults import SettingsError
+from gridsched.settings.load import defaults, load, parse
 from gridsched.settings.reference import (
     json_schema,
     json_schema_text,
     settings_there_are,
     with_table,
 )
+from gridsched.settings.values import Surroundings
 from tests.settings.reading import fault, read
 
 ROOT = Path(__file__).parents[2]
@@ -115,12 +117,35 @@ def test_every_setting_is_in_the_editors_schema() -> None:
         node = schema
         for part in setting.key:
             node = node["additionalProperties"] if part == "NAME" else node["properties"][part]
-            if "$ref" in node:
-                node = {**schema["$defs"][node["$ref"].rpartition("/")[2]], **node}
+            if found := node.get("$ref", node.get("anyOf", [{}])[0].get("$ref")):
+                node = {**schema["$defs"][found.rpartition("/")[2]], **node}
         assert node["description"] == setting.meaning
         assert node.keys() & {"type", "enum", "anyOf"}
         if node.get("default", 0) in ("auto", None):  # which a person may write
             assert _takes(node, node["default"]), setting.key
+
+
+def test_what_may_be_left_empty_may_be_so_for_an_editor_too() -> None:
+    """Sections, lists and mappings whose last line was taken out: they have their defaults, and no red line.
+    Not of what must be said, of an address, and of members, of which the schema says what may not be there."""
+    validator = Draft202012Validator(json_schema())
+    ways = {setting.key[:depth] for setting in settings_there_are() for depth in range(1, len(setting.key) + 1)}
+    own = {("models", "NAME"), ("models", "NAME", "path"), ("models", "NAME", "base"), ("models", "NAME", "sampling")}
+    for way in ways - own - {("server", "host")}:
+        if way[0] == "families" and len(way) > 1:
+            continue  # a family names somebody
+        value: object = None
+        for key in reversed(way):
+            value = {"m" if key == "NAME" else key: value}
+        document = cast("dict[str, Any]", value)
+        if way[:1] == ("models",) and len(way) > 1:
+            document["models"]["m"]["path"] = "m.gguf"
+        try:
+            parse(json.dumps(document), "f.yaml", Surroundings(ROOT, {}))
+        except SettingsError:
+            assert not validator.is_valid(document), way
+        else:
+            assert validator.is_valid(document), way
 
 
 def _takes(node: Mapping[str, Any], word: str | None) -> bool:

@@ -318,3 +318,10 @@ def test_anything_else_is_no_origin(written: str) -> None:
 def test_an_origin_that_any_page_may_have_is_refused(written: str) -> None:
     """With the reason."""
     assert "would let any page use this server" in fault(f"server: {{cors_origins: [{written}]}}")
+
+
+def test_J1_an_environment_variable_is_not_the_word_null() -> None:
+    """J1: whoever changes the file over the network means that it is to go."""
+    for nothing in ("null", "~"):
+        said = fault(f"models: {{m: {{path: m.gguf, env: {{A: {nothing}}}}}}}")
+        assert said.endswith("expected a mapping of names to text")
