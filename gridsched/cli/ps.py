@@ -55,6 +55,10 @@ def show(told: Mapping[str, Any]) -> None:
     for device in told["devices"]:
         if not device["available"]:
             print(printable(f"{device['name']} does not answer: {device['why']}"))
+    if error := told.get("config_error"):
+        print(printable(f"the configuration on disk is refused, and what was before runs on: {error.splitlines()[0]}"))
+    if waiting := told.get("config_needs_restart"):
+        print(printable(f"waits for a start of the server: {', '.join(waiting)}"))
     if told["draining"]:
         print("the server takes nobody new: it is draining")
 

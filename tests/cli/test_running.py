@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.cli.main import main
+from gridsched.cli.ps import show
 from gridsched.settings.paths import DataDir
 from tests.support.front import ADMIN_WORD, House, serving
 from tests.support.gateway import clean_environment, command, simulated_gateway
@@ -61,6 +62,16 @@ async def test_R7_a_model_is_loaded_shown_pinned_and_unloaded(
         assert await run("ps") == 0
         assert capsys.readouterr().out.startswith("nothing is loaded\n")
         assert not house.world.engine.processes()
+
+
+def test_a_refused_configuration_is_told_by_ps(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever saved it looks there, and not in the server's log."""
+    nothing: dict[str, object] = {"instances": [], "queues": {}, "failed": {}, "devices": [], "draining": False}
+    show(nothing | {"config_error": "c.yaml:1:1: prt: unknown key\nmore", "config_needs_restart": ["server.port"]})
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "the configuration on disk is refused, and what was before runs on: c.yaml:1:1: prt: unknown key",
+        "waits for a start of the server: server.port",
+    ]
 
 
 async def test_as_json_there_is_one_document(
