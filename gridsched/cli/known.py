@@ -4,10 +4,11 @@ Owns the file. It holds keys, so it is the user's alone: one that others could r
 that others could have written is not believed. Must never send a key: who takes one from here takes its server's.
 """
 
+import fcntl
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -85,6 +86,21 @@ def read() -> Known:
         raise KnownError(f"{path}:{error.lineno}:{error.colno}: {error.msg}; mend it, or remove the file") from None
     except (OSError, ValueError) as error:
         raise KnownError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def change(how: Callable[[Known], Known]) -> None:
+    """Keep what this makes of what is known: one command at a time, whole or not at all. Raises KnownError."""
+    folder = place().parent
+    try:
+        folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise KnownError(f"{place()} cannot be written: {error.strerror}; nothing was changed") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        write(how(read()))
+    finally:
+        os.close(descriptor)
 
 
 def write(known: Known) -> None:

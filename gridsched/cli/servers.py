@@ -82,7 +82,7 @@ def _add(kept: Known, args: argparse.Namespace) -> int:
     before = kept.servers.get(args.name)
     if before is not None and known.origin(before.url) == known.origin(url):  # its key is for no other address
         key, ca = key or before.key, ca or before.ca
-    known.write(kept.with_server(args.name, Server(url, key, ca), use=args.use))
+    known.change(lambda now: now.with_server(args.name, Server(url, key, ca), use=args.use))
     if key and url.startswith("http:") and not is_loopback(url):
         say("its key goes over the network as it is; https:// would hide it")
     in_use = "; it is asked where no server is named" if args.use else f"; gridsched ps --server {args.name}"
@@ -133,7 +133,7 @@ def _list(kept: Known, args: argparse.Namespace) -> int:
 def _use(kept: Known, args: argparse.Namespace) -> int:
     if args.name is not None and args.name not in kept.servers:
         return _unknown(kept, args.name)
-    known.write(Known(kept.servers, args.name))
+    known.change(lambda now: Known(now.servers, args.name))
     told = f"{args.name} ({kept.servers[args.name].url})" if args.name else "that of the data directory"
     tell(printable(f"where no server is named, it is {told} from now on"))
     return 0
@@ -142,7 +142,7 @@ def _use(kept: Known, args: argparse.Namespace) -> int:
 def _remove(kept: Known, args: argparse.Namespace) -> int:
     if args.name not in kept.servers:
         return _unknown(kept, args.name)
-    known.write(kept.without(args.name))
+    known.change(lambda now: now.without(args.name))
     tell(f"{args.name} is forgotten, and its key")
     return 0
 

@@ -1,12 +1,13 @@
 """`gridsched servers`: which server is asked, and that its key goes to nobody else (H6)."""
 
+import argparse
 import json
 import ssl
 from pathlib import Path
 
 import pytest
 
-from gridsched.cli import known
+from gridsched.cli import known, servers
 from gridsched.cli.known import Known, KnownError, Server
 from gridsched.cli.main import main
 from tests.support.answering import answering
@@ -181,3 +182,12 @@ def test_a_group_without_a_verb_lists_its_verbs(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["unlod"])
     assert "there is no 'unlod'; did you mean unload?" in capsys.readouterr().err
+
+
+def test_servers_that_are_named_at_the_same_time_are_all_kept() -> None:
+    """What another command has written since this one began is not undone."""
+    begun = known.read()
+    assert main(["servers", "add", "other", "10.0.0.8:1234"]) == 0
+    add = argparse.Namespace(name="rig", url="10.0.0.7:1234", key=None, key_stdin=False, ca=None, use=False)
+    assert servers.VERBS["add"](begun, add) == 0
+    assert set(known.read().servers) == {"other", "rig"}
