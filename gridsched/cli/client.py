@@ -61,7 +61,7 @@ def ask(client: httpx.Client, verb: str, **given: object) -> Mapping[str, Any]:
     method, path = paths.known()[verb]
     told = {name: value for name, value in given.items() if value is not None}
     for name in [name for name in told if f"{{{name}}}" in path]:
-        path = path.replace(f"{{{name}}}", quote(str(told.pop(name)), safe=""))
+        path = path.replace(f"{{{name}}}", _part(str(told.pop(name))))
     if method in ("GET", "DELETE"):
         return fetch(client, path, method, params={name: _text(value) for name, value in told.items()})
     return fetch(client, path, method, json=told)
@@ -71,7 +71,14 @@ def preview(client: httpx.Client, verb: str, **given: object) -> Mapping[str, An
     """What a verb would come to, without doing it. Raises httpx.HTTPError, Refused and NotOurs."""
     method, path = paths.known()[verb]
     told = {name: value for name, value in given.items() if value is not None}
+    for name in [name for name in told if f"{{{name}}}" in path]:
+        path = path.replace(f"{{{name}}}", _part(str(told.pop(name))))
     return fetch(client, path, method, params={"dry_run": "true"}, json=told)
+
+
+def _part(name: str) -> str:
+    """A name as a part of a path: also one of dots alone, which would lead elsewhere."""
+    return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 
 def whole(client: httpx.Client, verb: str, *lists: str) -> Mapping[str, Any]:

@@ -52,7 +52,7 @@ def _dry(args: argparse.Namespace) -> int:
 
     def asked(client: httpx.Client) -> Mapping[str, Any]:
         nonlocal loads
-        told = ask(client, "plan_load", model=args.model, ctx=args.ctx)
+        told = ask(client, "plan_load", model=args.model, ctx=args.ctx, parallel=args.parallel)
         loads = bool(told.get("loads"))
         return told
 

@@ -13,7 +13,7 @@ from gridsched.control.benchmarks import BenchmarkResult, Results
 from gridsched.control.inventory import ModelAnswer, ModelList, inventory, one_model
 from gridsched.control.jobs import OPERATION, JobAnswer, JobList, jobs, one_job, one_operation
 from gridsched.control.pages import Page
-from gridsched.control.plans import PlanAnswer, Planner
+from gridsched.control.plans import MOST_SLOTS, PlanAnswer, Planner
 from gridsched.control.problems import LONGEST_SAID_NAME, Problem, RequestError, unknown_model
 from gridsched.control.services import Services
 from gridsched.control.status import Status, status
@@ -52,6 +52,10 @@ class PlanArguments(OneModel, frozen=True, kw_only=True):
     """What a load would do."""
 
     ctx: Annotated[str | None, Meta(description="Tokens of context for all slots together.")] = None
+    parallel: (
+        Annotated[int, Meta(description="How many slots share that context; with ctx only.", ge=1, le=MOST_SLOTS)]
+        | None
+    ) = None
 
 
 async def _status(services: Services, _: Nothing, __: Call) -> Status:
@@ -76,7 +80,7 @@ async def _model(services: Services, asked: OneModel, _: Call) -> OneModelAnswer
 async def _plan(services: Services, asked: PlanArguments, _: Call) -> PlanAnswer:
     runtime = services.runtime
     planner = Planner(runtime.parts.catalog, runtime.adviser, runtime.outlook, runtime.parts.host)
-    return await planner.plan(asked.model, asked.ctx)
+    return await planner.plan(asked.model, asked.ctx, asked.parallel)
 
 
 async def _jobs(services: Services, page: Page, _: Call) -> JobList:

@@ -23,6 +23,7 @@ from gridsched.runtime.advice import Adviser
 from gridsched.runtime.beside import lacking
 
 MOST_TOKENS = 2**31 - 1  # what the engine counts with
+MOST_SLOTS = 256
 
 Refusal = Annotated[
     Mapping[str, Any],
@@ -99,10 +100,12 @@ class Planner:
         self._adviser = adviser
         self._outlook = outlook
 
-    async def plan(self, name: str, ctx: str | None) -> PlanAnswer:
+    async def plan(self, name: str, ctx: str | None, parallel: int | None = None) -> PlanAnswer:
         """The answer for the model that `choose` gives. Raises RequestError."""
         ctx_size = _tokens(ctx)
-        chosen = await self.choose(name, ctx_size)
+        if parallel is not None and ctx_size is None:
+            raise invalid("parallel is said with ctx, which these slots share", "parallel")
+        chosen = await self.choose(name, ctx_size, parallel)
         refusal = chosen.view.refusal
         if refusal is not None:
             refusal = await self._adviser.complete(chosen.model.name, refusal, ctx_size)

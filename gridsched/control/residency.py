@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from gridsched.control.looking import OneModel
-from gridsched.control.plans import MOST_TOKENS, Chosen, Planner
+from gridsched.control.plans import MOST_SLOTS, MOST_TOKENS, Chosen, Planner
 from gridsched.control.problems import RequestError, invalid, of_rejection, unknown_model
 from gridsched.control.services import Services
 from gridsched.control.telling import while_telling
@@ -28,8 +28,6 @@ from gridsched.ports import CatalogFamily, CatalogModel
 from gridsched.runtime.runtime import Runtime
 
 LONGEST_TTL_SECONDS = 30 * 86400.0
-
-MOST_SLOTS = 256
 
 T = TypeVar("T", bound=Answer)
 

@@ -3,6 +3,8 @@
 import argparse
 import ast
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gridsched.cli import paths
-from gridsched.cli.main import build_parser, main
+from gridsched.cli.main import COMMANDS, build_parser, main
 from tests.support.answering import answering
 from tests.support.gateway import clean_environment, command
 
@@ -135,14 +137,15 @@ def test_L7_a_507_is_shown_with_its_arithmetic(capsys: pytest.CaptureFixture[str
 
 
 def test_force_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A no, or nothing, does nothing; `--yes` is a yes."""
+    """A no, or nothing, does nothing; `--yes` is a yes. What it comes to is said before the question."""
     seen: list[tuple[str, str, str]] = []
     for typed, code, asked in (("\n", 1, 0), ("no\n", 1, 0), ("y\n", 0, 1)):
         monkeypatch.setattr("sys.stdin", typing(typed))
-        with answering({"model": "m", "was": "cold"}, seen=seen) as url:
+        seen.clear()
+        with answering({"model": "m", "was": "cold", "text": "2 requests end"}, seen=seen) as url:
             assert main(["unload", "m", "--force", "--server", url]) == code
-        assert len(seen) == asked
-        assert "Break off what m is answering? [y/N]" in capsys.readouterr().err
+        assert [path.partition("?")[2] for _, path, _ in seen] == ["dry_run=true"] + asked * [""]
+        assert "gridsched: 2 requests end\nBreak off what m is answering? [y/N]" in capsys.readouterr().err
     with answering({"model": "m", "was": "cold"}, seen=seen) as url:
         assert main(["unload", "m", "--force", "--yes", "--server", url]) == 0
     assert capsys.readouterr() == ("m was not loaded\n", "")
@@ -219,3 +222,27 @@ def test_a_client_command_does_not_pay_for_the_server() -> None:
         [command()[0], "-c", text, *words], capture_output=True, text=True, check=False, env=clean_environment()
     )
     assert heavy & set(done.stdout.split()) == set()
+
+
+def test_every_help_has_examples_that_can_be_typed() -> None:
+    """Each line of them is taken by the parser that shows it."""
+    whole = build_parser(None, whole=True)
+    every = parsers(whole)
+    for name in COMMANDS:
+        epilog = every[name].epilog or ""
+        lines = re.findall(r"^(?:  |examples: )(?:source <\()?gridsched (.*)$", epilog, re.MULTILINE)
+        assert lines, f"{name} has no examples"
+        for line in lines:
+            words = shlex.split(re.split(r"  |[<>)]|(?:^| )-- ", line)[0])
+            assert whole.parse_args(words).command == words[0], line
+
+
+@pytest.mark.parametrize("name", [".", "..", "..."])
+def test_a_name_of_dots_leads_nowhere_else(name: str) -> None:
+    """An address is tidied on its way: `/api/jobs/..` would be another one."""
+    seen: list[tuple[str, str, str]] = []
+    with answering({"text": "gone"}, seen=seen) as url:
+        main(["cancel", name, "--server", url])
+        main(["load", name, "--dry-run", "--server", url])
+    dots = "%2E" * len(name)
+    assert [path for _, path, _ in seen] == [f"/api/jobs/{dots}", f"/api/models/{dots}/plan"]
