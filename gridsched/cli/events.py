@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any, cast
 
 import httpx
 
@@ -12,10 +13,13 @@ from gridsched.cli.client import answered, connect
 from gridsched.cli.failures import FAILURES, NotOurs, Refused, explain
 from gridsched.cli.show import say
 from gridsched.cli.where import add_server_arguments
+from gridsched.cli.words import word
 from gridsched.library.names import printable
 
 LONGEST_SHOWN = 60
 """Characters of what is not ours that a sentence repeats."""
+
+NOTHING: Mapping[str, object] = {}
 
 AGAIN_SECONDS = 1.0
 """Between two tries to reach a server that has gone."""
@@ -26,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server_arguments(parser)
     parser.add_argument("--follow", "-f", action="store_true", help="go on as decisions are made")
     parser.add_argument("--since", type=int, default=0, metavar="SEQ", help="only lines after this one (seq of --json)")
+    text = "only these (load, evict, lease …); may be given several times"
+    parser.add_argument("--event", dest="events", action="append", metavar="EVENT", type=word, help=text)
+    parser.add_argument("--model", metavar="MODEL", type=word, help="only what is about this model")
+    parser.add_argument("--job", metavar="JOB", type=word, help="only what is about this job")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
@@ -33,6 +41,8 @@ def sentence(line: Mapping[str, object]) -> str:
     """One decision for a person: `11:20:27.194 dispatch background step 1/32 -> nomic-embed`."""
     time = datetime.fromisoformat(str(line["time"])).astimezone()
     words = [time.strftime("%H:%M:%S.") + f"{time.microsecond // 1000:03d}", str(line["event"])]
+    if line["event"] == "gap":
+        return printable(f"{' '.join(words)}: {line.get('lost', 'some')} lines are kept no more, and were not read")
     words += [str(line[key]) for key in ("class", "kind") if key in line and not (key == "kind" and "step" in line)]
     if "step" in line:
         words.append(f"step {line['step']}/{line.get('steps', '?')}")
@@ -51,10 +61,14 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def read_events(client: httpx.Client, *, since: int, follow: bool) -> Iterator[Mapping[str, object]]:
-    """The server's lines, oldest first; for ever with `follow`. Raises httpx.HTTPError, Refused and NotOurs."""
+def read_events(
+    client: httpx.Client, *, since: int, follow: bool, only: Mapping[str, object] = NOTHING
+) -> Iterator[Mapping[str, object]]:
+    """The server's lines, oldest first; for ever with `follow`. `only` are its filters. Raises httpx.HTTPError, Refused
+    and NotOurs."""
     headers = {"Last-Event-ID": str(since)} if since else {}
-    with client.stream("GET", "/api/events", params={"follow": "1" if follow else "0"}, headers=headers) as answer:
+    asked = {name: value for name, value in only.items() if value is not None} | {"follow": "1" if follow else "0"}
+    with client.stream("GET", "/api/events", params=cast("dict[str, Any]", asked), headers=headers) as answer:
         if answer.is_error:
             answer.read()
             answered(answer)
@@ -79,10 +93,11 @@ def lines(args: argparse.Namespace) -> Iterator[Mapping[str, object]]:
     """All lines that are wanted. With `--follow` a server that has gone is waited for, and taken up after its last
     line. Raises what `read_events` does."""
     since, has_begun, is_gone = args.since, False, False
+    only = {"event": args.events, "model": args.model, "job": args.job}
     while True:
         try:
             with connect(args) as client:
-                for line in read_events(client, since=since, follow=args.follow):
+                for line in read_events(client, since=since, follow=args.follow, only=only):
                     since, has_begun, is_gone = _seq(line, since), True, False
                     yield line
         except (httpx.TransportError, Refused) as error:

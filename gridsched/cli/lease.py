@@ -9,13 +9,14 @@ somebody else's.
 """
 
 import argparse
+import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -32,6 +33,9 @@ from gridsched.cli.words import duration, span, word
 from gridsched.library.names import printable
 
 HEADS = ("device", "for", "state", "left", "process", "comes back")
+PR_SET_PDEATHSIG = 1
+"""Of `prctl`, as Linux numbers it."""
+
 NOT_FOUND, FROM_SIGNAL = 127, 128
 """What a shell says of a command that is not there; and, with its number, of one that a signal ended."""
 
@@ -177,7 +181,7 @@ def _run(words: Sequence[str]) -> int:
     before = {number: signal.signal(number, passed_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         sys.stdout.flush()
-        child = subprocess.Popen(words)  # noqa: S603 - the user's own command
+        child = subprocess.Popen(words, preexec_fn=_end_with_us)  # noqa: S603, PLW1509 - the user's own; one thread
         for number in early:
             child.send_signal(number)
         code = child.wait()
@@ -188,6 +192,12 @@ def _run(words: Sequence[str]) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     return FROM_SIGNAL - code if code < 0 else code
+
+
+def _end_with_us() -> None:
+    """In the command's process, before it begins: where we are killed, and the devices go back, it is told to end."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _hears_the_terminal() -> bool:

@@ -1,11 +1,12 @@
 """`gridsched unload MODEL`: it goes when its running steps have ended; with `--force` at once, which asks first."""
 
 import argparse
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gridsched.cli.client import add_client_arguments
-from gridsched.cli.failures import FAILED
+from gridsched.cli.client import add_client_arguments, connect, preview
+from gridsched.cli.failures import FAILED, FAILURES, explain
 from gridsched.cli.show import agrees, say
 from gridsched.cli.streams import tell
 from gridsched.cli.waiting import add_wait_arguments, until_done
@@ -24,11 +25,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Have it go. 0 when its memory is back, 1 when it is refused, or nobody agreed to force it."""
-    if args.force and not args.yes and not agrees(f"Break off what {args.model} is answering?"):
-        say("nothing was done")
-        return FAILED
-    force = args.force or None
-    return until_done(args, "unload_model", show, model=args.model, force=force)
+    if args.force and not args.yes and sys.stdin.isatty():
+        if code := _told(args):
+            return code
+        if not agrees(f"Break off what {args.model} is answering?"):
+            say("nothing was done")
+            return FAILED
+    return until_done(args, "unload_model", show, **_given(args))
+
+
+def _given(args: argparse.Namespace) -> Mapping[str, Any]:
+    return {"model": args.model, "force": args.force or None}
+
+
+def _told(args: argparse.Namespace) -> int:
+    """Say what it would come to, beside the output; the exit code."""
+    try:
+        with connect(args) as client:
+            say(str(preview(client, "unload_model", **_given(args)).get("text", "")))
+    except FAILURES as error:
+        return explain(args, error)
+    return 0
 
 
 def show(told: Mapping[str, Any]) -> None:

@@ -52,7 +52,9 @@ def scripted(
     monkeypatch.setattr("gridsched.cli.events.connect", connect)
     monkeypatch.setattr("gridsched.cli.events.AGAIN_SECONDS", 0.0)
     monkeypatch.setattr("gridsched.cli.client.LOOK_SECONDS", 0.0)
-    return argparse.Namespace(since=0, follow=True, server="http://h"), seen
+    return argparse.Namespace(
+        since=0, follow=True, server="http://h", events=["load", "evict"], model="m", job=None
+    ), seen
 
 
 def stream(data: bytes) -> httpx.Response:
@@ -70,6 +72,7 @@ def test_what_is_followed_goes_on_where_it_was_when_the_server_is_back(
     told = [each["seq"] for each in islice(events.lines(args), 3)]
     assert told == [1, 2, 3]
     assert [request.headers.get("last-event-id") for request in seen] == [None, "2", "2", "2"]
+    assert {request.url.query for request in seen} == {b"event=load&event=evict&model=m&follow=1"}
     assert capsys.readouterr().err == "gridsched: the server at http://h has gone; this goes on when it is back\n"
 
 
@@ -112,3 +115,9 @@ def test_an_operation_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) ->
     for last, words in (({"state": "failed", "error": error}, "m does not fit"), ({"state": "cancelled"}, "cancelled")):
         with pytest.raises(Refused, match=words):
             followed([half, last])
+
+
+def test_lines_that_were_lost_are_told() -> None:
+    """As the server counts them; a gap in time is no decision."""
+    told = {"seq": 9, "time": "2026-01-01T00:00:00.5Z", "event": "gap", "first": 3, "lost": 7}
+    assert events.sentence(told).endswith(" gap: 7 lines are kept no more, and were not read")
