@@ -48,7 +48,7 @@ class _Devices:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options. What follows `--` is llama-server's, see `main.split_flags`."""
     parser.usage = "%(prog)s FILE [--devices N or SIZE,SIZE…] [--backend B] [--card NAME] [--json] [-- FLAGS…]"
-    parser.epilog = "FLAGS are llama-server's own: gridsched estimate model.gguf -- -c 32768 -np 2 -ctk q8_0 -ctv q8_0"
+    parser.epilog = "FLAGS are llama-server's own."
     parser.add_argument("file", metavar="FILE", help="a GGUF file (any part of a split one), or its URL")
     parser.add_argument(
         "--devices",

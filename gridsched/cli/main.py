@@ -16,7 +16,7 @@ import sys
 from typing import NoReturn, Protocol, cast
 
 from gridsched import __version__
-from gridsched.cli import streams
+from gridsched.cli import examples, streams
 
 INTERRUPTED = 130
 """What a shell says of a program that Ctrl-C ended."""
@@ -26,6 +26,7 @@ COMMANDS = {
     "watchdog": "the recovery sidecar: says how the gateway is, restarts it, mends its configuration, over MCP",
     "demo": "see it work: a server, a chat model and an embedder, mixed traffic, the class table",
     "check": "check the configuration, the engine, the devices and every model's fit",
+    "doctor": "what is wrong with this set-up, and what to do about each",
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "ps": "what is loaded at a running server, how busy it is, and who waits",
     "models": "the models of a running server, what they take, and how far off the estimates were",
@@ -112,6 +113,7 @@ def build_parser(chosen: str | None, *, whole: bool = False) -> argparse.Argumen
         )
         if whole or name == chosen:
             load(name).add_arguments(sub)
+            sub.epilog = examples.under(name, sub.epilog)
     return parser
 
 
