@@ -31,7 +31,8 @@ def main(args: argparse.Namespace) -> int:
 def show(told: Mapping[str, Any]) -> None:
     """Print what was measured."""
     table(HEADS, list(_rows(told)), right=HEADS[1:])
-    tell(printable(f"{told['model']}: {told['slots_worth_running']} slots are worth running"))
+    slots = told["slots_worth_running"]
+    tell(printable(f"{told['model']}: {'1 slot is' if slots == 1 else f'{slots} slots are'} worth running"))
 
 
 def _rows(told: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

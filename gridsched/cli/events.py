@@ -21,6 +21,9 @@ LONGEST_SHOWN = 60
 
 NOTHING: Mapping[str, object] = {}
 
+SILENT_SECONDS = 45.0
+"""A server that hangs says nothing for so long; one that is well says every 15 s that there is nothing new."""
+
 AGAIN_SECONDS = 1.0
 """Between two tries to reach a server that has gone."""
 
@@ -68,7 +71,9 @@ def read_events(
     and NotOurs."""
     headers = {"Last-Event-ID": str(since)} if since else {}
     asked = {name: value for name, value in only.items() if value is not None} | {"follow": "1" if follow else "0"}
-    with client.stream("GET", "/api/events", params=cast("dict[str, Any]", asked), headers=headers) as answer:
+    patience = httpx.Timeout(10.0, read=SILENT_SECONDS)
+    told = cast("dict[str, Any]", asked)
+    with client.stream("GET", "/api/events", params=told, headers=headers, timeout=patience) as answer:
         if answer.is_error:
             answer.read()
             answered(answer)

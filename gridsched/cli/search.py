@@ -9,7 +9,7 @@ import httpx
 from gridsched.cli.client import add_client_arguments, ask, run
 from gridsched.cli.show import table
 from gridsched.cli.streams import tell
-from gridsched.cli.words import size, word
+from gridsched.cli.words import count, size, word
 
 REPOS = ("repository", "architecture", "trained", "downloads", "updated")
 FILES = ("model", "quant", "size", "file")
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_client_arguments(parser)
     parser.add_argument("terms", metavar="WORD", nargs="+", type=word, help="of its name; PUBLISHER/NAME for one")
-    parser.add_argument("--limit", type=int, metavar="N", help="repositories at the most (20)")
+    parser.add_argument("--limit", type=count, metavar="N", help="repositories at the most (20)")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -56,6 +56,13 @@ def tokens(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """How many of something, one at least. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MOST_TOKENS):
+        raise argparse.ArgumentTypeError(f"{printable(text) or 'nothing'} is no number such as 20")
+    return int(text)
+
+
 def add_model_argument(parser: argparse.ArgumentParser, text: str = "by any of its names") -> None:
     """Declare MODEL; a shell completes it."""
     action = parser.add_argument("model", metavar="MODEL", type=word, help=text)

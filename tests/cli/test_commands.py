@@ -169,6 +169,8 @@ def typing(text: str) -> object:
         ["load", "m", "--ctx", "many"],
         ["load", "m", "--ttl", "0s"],
         ["load", "m", "--ttl", "2"],
+        ["logs", "m", "--lines", "0"],
+        ["search", "m", "--limit", "-1"],
         ["ps", "--server", "nobody"],
         ["completion", "cmd"],
     ],

@@ -72,6 +72,7 @@ def test_what_is_followed_goes_on_where_it_was_when_the_server_is_back(
     told = [each["seq"] for each in islice(events.lines(args), 3)]
     assert told == [1, 2, 3]
     assert [request.headers.get("last-event-id") for request in seen] == [None, "2", "2", "2"]
+    assert {request.extensions["timeout"]["read"] for request in seen} == {events.SILENT_SECONDS}
     assert {request.url.query for request in seen} == {b"event=load&event=evict&model=m&follow=1"}
     assert capsys.readouterr().err == "gridsched: the server at http://h has gone; this goes on when it is back\n"
 

@@ -1,7 +1,6 @@
 """Commands and a whole server: what a person sees of loads, leases and refusals."""
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.cli import logs
 from gridsched.cli.main import main
 from gridsched.cli.ps import show
 from gridsched.settings.paths import DataDir
@@ -103,6 +103,12 @@ async def test_an_engines_log_is_shown(
         assert "Did you mean sim-chat-4b" in capsys.readouterr().err
 
 
+def test_a_log_without_a_line_is_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the output, which stays empty."""
+    logs.show({"model": "m", "lines": []})
+    assert capsys.readouterr() == ("", "gridsched: m has written nothing yet\n")
+
+
 async def test_an_operation_is_named_explained_and_cancelled(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +161,7 @@ def test_R8_what_can_be_no_lease_is_said(words: list[str], sentence: str, capsys
 @pytest.mark.slow
 def test_R8_a_lease_lasts_as_long_as_its_command(tmp_path: Path) -> None:
     """Its exit code is the command's, a signal is passed on, and the device is given back in each case: also where the
-    command that leases is killed itself."""
+    command that leases is killed itself, and with it the one that it ran."""
     with simulated_gateway(tmp_path) as gateway:
         variables = clean_environment() | {
             "XDG_CONFIG_HOME": str(tmp_path),
@@ -187,7 +193,15 @@ def test_R8_a_lease_lasts_as_long_as_its_command(tmp_path: Path) -> None:
             child = int(killed.stdout.readline())
             killed.kill()
             assert gateway.comes_to(lambda: leases() == [])
-            os.kill(child, signal.SIGKILL)
+            assert gateway.comes_to(lambda: not runs(child))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there that has not ended."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def test_R8_nothing_is_leased_for_a_command_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
