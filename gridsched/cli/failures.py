@@ -79,6 +79,8 @@ def _unreached(at: str, error: httpx.HTTPError) -> str:
             return f"the certificate of {at} is of nobody whom this machine trusts; gridsched servers add has --ca FILE"
         case httpx.ConnectError() if "SSL" in str(error):
             return f"what answers at {at} does not speak TLS; is it http://…?"
+        case httpx.LocalProtocolError():  # which tells the key
+            return "the key has letters that cannot be sent, such as a line's end; nothing was asked (--api-key)"
         case httpx.RemoteProtocolError():
             return f"what answers at {at} is no gridsched, or wants https://: {error}"
     return f"no server answers at {at} ({error}); start one (gridsched serve) or name it (--server)"

@@ -248,3 +248,12 @@ def test_a_name_of_dots_leads_nowhere_else(name: str) -> None:
         main(["load", name, "--dry-run", "--server", url])
     dots = "%2E" * len(name)
     assert [path for _, path, _ in seen] == [f"/api/jobs/{dots}", f"/api/models/{dots}/plan"]
+
+
+def test_H6_a_key_that_cannot_be_sent_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two lines, as of a file that was read whole: said without the words of it."""
+    with answering({}) as url:
+        assert main(["ps", "--server", url, "--api-key", "secret\nkey"]) == 1
+    said = capsys.readouterr().err
+    assert "the key has letters that cannot be sent" in said
+    assert "secret" not in said
