@@ -5,7 +5,6 @@ Owns these lines; each is a command as it can be typed.
 
 EXAMPLES = {
     "serve": ("gridsched serve", "gridsched serve --models-dir ~/models --port 8080", "gridsched serve --sim"),
-    "watchdog": ("gridsched watchdog", "gridsched watchdog --run -- --config ~/rig.yaml"),
     "demo": ("gridsched demo", "gridsched demo --sim --seconds 20"),
     "check": ("gridsched check", "gridsched check --config rig.yaml"),
     "doctor": ("gridsched doctor", "gridsched doctor --json --config rig.yaml"),

@@ -16,7 +16,7 @@ import sys
 from typing import NoReturn, Protocol, cast
 
 from gridsched import __version__
-from gridsched.cli import examples, streams
+from gridsched.cli import streams
 
 INTERRUPTED = 130
 """What a shell says of a program that Ctrl-C ended."""
@@ -113,7 +113,9 @@ def build_parser(chosen: str | None, *, whole: bool = False) -> argparse.Argumen
         )
         if whole or name == chosen:
             load(name).add_arguments(sub)
-            sub.epilog = examples.under(name, sub.epilog)
+            if "examples:" not in (sub.epilog or ""):
+                # Imported as commands are: the watchdog's has its own, and needs nothing here that could be broken.
+                sub.epilog = importlib.import_module("gridsched.cli.examples").under(name, sub.epilog)
     return parser
 
 

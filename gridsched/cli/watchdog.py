@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "gridsched watchdog [-h] [--port N] [--data-dir DIR] [--config FILE] [--wedged-after SECONDS] [--run]"
         " [-- serve arguments]"
     )
+    parser.epilog = "examples:\n  gridsched watchdog\n  gridsched watchdog --run -- --config rig.yaml"
     parser.add_argument(
         "--port",
         type=_port,
