@@ -23,9 +23,9 @@ def models_changed(state: State, specs: Iterable[ModelSpec]) -> None:
     before, state.models = state.models, {}
     for spec in specs:
         model = before.pop(spec.name, None)
+        has_come = model is None or model.removed
         if model is None:
             model = ModelState(spec)
-            keeping.take_up_word(state, model)
         elif spec.pinned is not model.configured.pinned:  # a later word than any person's
             model.pin = None
             model.put_down = False
@@ -33,12 +33,14 @@ def models_changed(state: State, specs: Iterable[ModelSpec]) -> None:
         same = model.configured.launches == spec.launches
         model.configure(spec)
         model.removed = False
+        if has_come:
+            keeping.take_up_word(state, model)
         if model.failure is not None and not same:
             lifecycle.close_back_off(state, model)
         state.models[spec.name] = model
     for name, model in before.items():
+        keeping.lay_down_word(state, model)
         model.removed = True
-        state.kept.due = state.kept.due or model.keeps
         model.pin, model.put_down = None, False  # whether or not a process of it outlives it
         if model.errand is not None:
             errands.refuse(state, model, admission.model_not_found(name))

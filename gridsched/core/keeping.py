@@ -20,8 +20,16 @@ def told(state: State, event: StandingTold) -> None:
     state.kept = Kept(standing, {word.model: word for word in standing.words}, standing.leases)
 
 
+def lay_down_word(state: State, model: ModelState) -> None:
+    """A model goes, with its configuration or with the folder that it lies in: what was said of it waits for it, as it
+    would if the server had been started without it."""
+    word = _word(model)
+    if word is not None:
+        state.kept.words[model.name] = word
+
+
 def take_up_word(state: State, model: ModelState) -> None:
-    """A model has come: what was said of it before the start still holds, unless the configuration has another word
+    """A model has come, or come back: what was said of it before still holds, unless the configuration has another word
     for it since."""
     word = state.kept.words.pop(model.name, None)
     if word is None:

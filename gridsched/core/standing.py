@@ -59,8 +59,8 @@ class Standing:
 
 @dataclass(slots=True)
 class Kept:
-    """What is kept of it: what was `told` last, the `words` and `leases` of before the start that are not taken up yet,
-    and whether all that may be another by now."""
+    """What is kept of it: what was `told` last, the `words` whose models are not here, the `leases` of before the start
+    that are not taken up yet, and whether all that may be another by now."""
 
     told: Standing = field(default_factory=Standing)
     words: dict[ModelName, Word] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from gridsched.core.commands import KeepStanding
 from gridsched.core.events import DrainBegan, ModelsChanged, StandingTold
 from gridsched.core.ids import DeviceName, ModelName
 from gridsched.core.standing import KeptLease, OwnerProcess, Standing, Word
-from tests.stories.world import World, model, option
+from tests.stories.world import BACKGROUND, World, model, option
 
 GPU0 = DeviceName("gpu0")
 A, B = ModelName("a"), ModelName("b")
@@ -85,6 +85,28 @@ def test_R7_a_word_waits_for_a_model_whose_folder_is_not_there_yet() -> None:
     following.tell(ModelsChanged(world.models))
     following.advance(30.0)
     assert following.state("a") == "ready"
+
+
+def test_R7_a_pin_that_is_kept_outlives_a_folder_that_is_away_for_a_while() -> None:
+    """A disk that is unmounted takes its models with it, while a process of one still works or not. What was to be kept
+    stays kept, and holds when they come back; what was not is over."""
+    for works in (False, True):
+        world = World((model("a", option(4)), model("b", option(4)), model("c", option(1))))
+        world.pin("a", keep=True)
+        world.pin("b")
+        world.advance(20.0)
+        if works:
+            world.submit("a", BACKGROUND)
+        before = kept(world)
+        world.tell(ModelsChanged(world.models[2:]))
+        assert kept(world) == before
+        world.tell(ModelsChanged(world.models))
+        world.advance(60.0)
+        models = world.scheduler.state.models
+        assert (models[A].pinned, models[B].pinned) == (True, False)
+        assert world.state("a") in {"ready", "busy"}
+        world.pin("a", pinned=False, keep=True)
+        assert kept(world) == Standing()
 
 
 def test_R8_a_lease_goes_on_after_a_restart_and_brings_back_what_it_displaced() -> None:
