@@ -22,6 +22,7 @@ from gridsched.threads import in_thread
 GIB = 1 << 30
 RepoId = Annotated[str, Meta(description="PUBLISHER/NAME on the hub.", min_length=3, max_length=200)]
 Revision = Annotated[str | None, Meta(description="A branch, tag or commit; the main branch where none is named.")]
+Word = Annotated[str, Meta(min_length=1, max_length=1000)]
 Limit = Annotated[int, Meta(description="How many at most.", ge=1, le=100)]
 
 
@@ -40,16 +41,16 @@ class RepoArguments(Arguments, frozen=True, kw_only=True):
 
     repo: RepoId
     revision: Revision = None
-    file: Annotated[str | None, Meta(description="Any file of the model.")] = None
-    quant: Annotated[str | None, Meta(description="Its quantization, where no file is named.")] = None
+    file: Annotated[Word | None, Meta(description="Any file of the model.")] = None
+    quant: Annotated[Word | None, Meta(description="Its quantization, where no file is named.")] = None
 
 
 class DownloadArguments(Arguments, frozen=True, kw_only=True):
     """What is downloaded: all parts of one model, by a file of it or by its quantization."""
 
     repo: RepoId
-    file: Annotated[str | None, Meta(description="Any file of the model; its other parts come, too.")] = None
-    quant: Annotated[str | None, Meta(description="Which quantization, where no file is named: Q4_K_M.")] = None
+    file: Annotated[Word | None, Meta(description="Any file of the model; its other parts come, too.")] = None
+    quant: Annotated[Word | None, Meta(description="Which quantization, where no file is named: Q4_K_M.")] = None
     revision: Revision = None
     projector: Annotated[bool, Meta(description="Fetch its projector, too, where there is one.")] = True
 
@@ -255,15 +256,15 @@ async def _cancel(services: Services, wanted: CancelArguments, _: Call) -> Cance
                 services.operations.cancel(operation)
         while download.is_under_way:
             await download.changed.wait()
-    there = sum(each.size_bytes for each in await in_thread(downloads.shelf.partials) if each.id == name)
-    if download is None and not there:
+    left = [each for each in await in_thread(downloads.shelf.partials) if each.id == name]
+    if download is None and not left:
         raise RequestError(
             Problem("not_found", f"there is no download {name[:200]!r} that runs, or is left", "download")
         )
     if not wanted.remove:
         said = "is cancelled" if download is not None else "does not run"
         text = f"{name} {said}; what came is kept, and the next download of it goes on from there"
-        return CancelTold(id=name, text=text, kept_bytes=there, removed_bytes=0)
+        return CancelTold(id=name, text=text, kept_bytes=sum(each.size_bytes for each in left), removed_bytes=0)
     removed = await in_thread(lambda: downloads.shelf.drop_partials(name))
     return CancelTold(id=name, text=f"{name} is cancelled, what came is removed", kept_bytes=0, removed_bytes=removed)
 

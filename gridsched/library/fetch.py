@@ -170,16 +170,38 @@ def _write(descriptor: int, piece: bytes, offset: int) -> None:
 
 @contextmanager
 def _locked(partial: Path, stop: Event) -> Iterator[int]:
-    """The partial file, which nobody else writes to meanwhile: a try that was stopped may need a moment to see it."""
-    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    """The partial file, which nobody else writes to meanwhile: a try that was stopped may need a moment to see it. One
+    that nothing came of, or all of which was thrown away, is not left behind."""
+    descriptor = _open_alone(partial, stop)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if stop.wait(LOCK_SECONDS):
-                    raise Stopped from None
         yield descriptor
+    except BaseException:
+        if os.fstat(descriptor).st_size == 0:
+            partial.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
+
+
+def _open_alone(partial: Path, stop: Event) -> int:
+    """Open and locked, and still the file of that name: whoever had it before may have removed it."""
+    while True:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            while not _locks(descriptor):
+                if stop.wait(LOCK_SECONDS):
+                    raise Stopped
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from gridsched.files import atomic_write
 from gridsched.library.hub import HubFile, Repo
@@ -42,6 +43,8 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         """Makes nothing: the folder comes with the first download."""
         self.folder = folder
+        self._turn = Lock()
+        """For the records: two downloads of one repository end in threads of their own."""
 
     def home(self, repo_id: str) -> Path:
         """A repository's folder."""
@@ -77,8 +80,8 @@ class Shelf:
 
     def put(self, repo: Repo, files: Sequence[HubFile]) -> None:
         """Give files that are whole their names, the first part of a set last: it is what makes a model of them."""
-        noted = {**self._record(repo.id), **{file.path: _noted(repo, file) for file in files}}
-        atomic_write(self.home(repo.id) / RECORD, json.dumps(noted, indent=1).encode(), 0o644)
+        with self._turn:
+            self._note(repo.id, {**self._record(repo.id), **{file.path: _noted(repo, file) for file in files}})
         for file in sorted(files, key=lambda file: file.path, reverse=True):
             try:
                 self.partial(repo.id, file).replace(self.target(repo.id, file.path))
@@ -120,11 +123,8 @@ class Shelf:
             repo_id, inside = self._place(real)
             freed += real.stat().st_blocks * 512
             real.unlink()
-            noted = {name: each for name, each in self._record(repo_id).items() if name != inside}
-            if noted:
-                atomic_write(self.home(repo_id) / RECORD, json.dumps(noted, indent=1).encode(), 0o644)
-            else:
-                (self.home(repo_id) / RECORD).unlink(missing_ok=True)
+            with self._turn:
+                self._note(repo_id, {name: each for name, each in self._record(repo_id).items() if name != inside})
             self._tidy(real.parent)
         return freed
 
@@ -162,6 +162,13 @@ class Shelf:
             while root in folder.parents:
                 folder.rmdir()
                 folder = folder.parent
+
+    def _note(self, repo_id: str, noted: Mapping[str, Mapping[str, object]]) -> None:
+        record = self.home(repo_id) / RECORD
+        if noted:
+            atomic_write(record, json.dumps(noted, indent=1).encode(), 0o644)
+        else:
+            record.unlink(missing_ok=True)
 
     def _record(self, repo_id: str) -> Mapping[str, Mapping[str, object]]:
         """What of a repository was downloaded; nothing where its record cannot be read: then nothing is ours."""

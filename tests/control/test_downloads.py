@@ -184,6 +184,9 @@ async def test_what_an_earlier_run_left_is_listed_and_can_be_removed(
         assert (kept["kept_bytes"], kept["removed_bytes"]) == (1000, 0)
         gone = (await case.ask("DELETE", f"/api/downloads/{ID}?remove=true")).json
         assert (gone["kept_bytes"], gone["removed_bytes"]) == (0, 1000)
+        left.parent.mkdir(parents=True)
+        left.touch()  # killed before the first byte
+        assert (await case.ask("DELETE", f"/api/downloads/{ID}?remove=true")).status == 200
         assert (await case.ask("DELETE", f"/api/downloads/{ID}")).status == 404
 
 

@@ -1,5 +1,6 @@
 """The folder for downloads: where files go, what is ours, what may be deleted."""
 
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def test_parts_of_two_versions_are_not_mixed(tmp_path: Path) -> None:
         partial.write_bytes(data)
     assert [(each.id, each.size_bytes) for each in shelf.partials()] == [(f"{REPO}/tiny.gguf", 3)] * 2
     assert shelf.drop_partials(f"{REPO}/tiny.gguf") == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_downloads_of_one_repository_that_end_together_are_all_noted(tmp_path: Path) -> None:
+    """Each in a thread of its own: nobody's line of the record is lost, or another's file in its way."""
+    shelf, files = Shelf(tmp_path), [file(f"tiny-{number}.gguf") for number in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda each: bring(shelf, each), files))
+    assert all(shelf.has(repo(*files), each) for each in files)
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda each: shelf.remove([shelf.target(REPO, each.path)]), files))
     assert list(tmp_path.iterdir()) == []
 
 
