@@ -110,7 +110,7 @@ def _since(text: str | None, last_seq: int) -> int | None:
 def _number(text: str, name: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise invalid(f"{text[:100]!r} is not a number", name)
-    return int(text[:20])
+    return int(text.lstrip("0")[:20] or "0")
 
 
 async def _told(runtime: Runtime, wanted: Wanted) -> AsyncIterator[bytes]:

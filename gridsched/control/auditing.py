@@ -75,17 +75,15 @@ class Noted(Answer, frozen=True, kw_only=True):
 class AuditArguments(Arguments, frozen=True, kw_only=True):
     """Which rows."""
 
-    cursor: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Rows before this one: `next` of the last answer.")
-    ] = None
+    cursor: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="`next_cursor` of the page before.")] = None
     limit: Annotated[int, Meta(description="At most so many rows.", ge=1, le=MOST_ROWS)] = 100
 
 
 class AuditTold(Answer, frozen=True, kw_only=True):
-    """Rows, newest first. `next` is the cursor to go on with; null at the end."""
+    """Rows, newest first."""
 
     rows: tuple[Noted, ...]
-    next: int | None
+    next_cursor: Annotated[int | None, Meta(description="Ask with it for the next page; null on the last.")]
 
 
 async def _audit_log(services: Services, asked: AuditArguments, _: Call) -> AuditTold:
@@ -93,7 +91,7 @@ async def _audit_log(services: Services, asked: AuditArguments, _: Call) -> Audi
     if audit is None:
         raise RequestError(Problem("not_found", "this server keeps no audit log: it has no data directory"))
     rows, following = await in_thread(lambda: audit.journal.read(asked.cursor, asked.limit))
-    return AuditTold(rows=tuple(map(_noted, rows)), next=following)
+    return AuditTold(rows=tuple(map(_noted, rows)), next_cursor=following)
 
 
 def _noted(row: Mapping[str, Any]) -> Noted:

@@ -123,11 +123,12 @@ class Download:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """How fast it comes; None until that is known."""
+        """How fast it comes, up to now: a hub that has gone silent is seen to be. None until that is known."""
         if len(self.marks) < 2 or self.state is not State.RUNNING:  # noqa: PLR2004 - two moments
             return None
-        (began, before), (now, done) = self.marks[0], self.marks[-1]
-        return (done - before) / (now - began) if now > began else None
+        began, before = self.marks[0]
+        now = max(monotonic(), self.marks[-1][0])
+        return (self.done_bytes - before) / (now - began) if now > began else None
 
     @property
     def rest_s(self) -> float | None:

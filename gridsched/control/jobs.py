@@ -11,7 +11,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from gridsched.control.operations import Operation
+from gridsched.control.operations import Operation, State
 from gridsched.control.pages import Page, cut
 from gridsched.control.problems import Problem, RequestError
 from gridsched.control.services import Services
@@ -187,13 +187,19 @@ def operation(told: Operation) -> OperationAnswer:
         verb=told.verb,
         arguments=told.arguments,
         state=told.state.value,
-        text=told.text if told.problem is None else told.problem.message,
+        text=_operation_text(told),
         done=told.done,
         total=told.total,
         result=told.result,
         error=told.problem.error() if told.problem is not None else None,
         running_s=round(until - told.began_at, 3),
     )
+
+
+def _operation_text(told: Operation) -> str:
+    if told.problem is not None:
+        return told.problem.message
+    return f"cancelled; before that: {told.text or 'it had just begun'}" if told.state is State.CANCELLED else told.text
 
 
 def find_operation(services: Services, name: str) -> Operation:

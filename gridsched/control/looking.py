@@ -100,7 +100,7 @@ def job_id(text: str) -> JobId:
     """The number of a job. Raises RequestError."""
     if not text.isascii() or not text.isdigit():
         raise RequestError(Problem("not_found", f"there is no job {text[:LONGEST_SAID_NAME]}: jobs have numbers"))
-    return JobId(int(text[:20]))
+    return JobId(int(text.lstrip("0")[:20] or "0"))
 
 
 VERBS = (

@@ -188,9 +188,7 @@ def _open_alone(partial: Path, stop: Event) -> int:
     while True:
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            while not _locks(descriptor):
-                if stop.wait(LOCK_SECONDS):
-                    raise Stopped
+            _lock(descriptor, stop)
             if os.fstat(descriptor).st_nlink:
                 return descriptor
         except BaseException:
@@ -199,9 +197,12 @@ def _open_alone(partial: Path, stop: Event) -> int:
         os.close(descriptor)
 
 
-def _locks(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _lock(descriptor: int, stop: Event) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if stop.wait(LOCK_SECONDS):
+                raise Stopped from None
+        else:
+            return

@@ -63,7 +63,8 @@ class Wishes(Checker):
             self.broken("R8", f"leases of {sorted(leased)} are kept, and there are those of {sorted(book.leases)}")
         for word in command.standing.words:
             pinned = not word.put_down and (word.configured if word.pin is None else word.pin)
-            if pinned is not book.pinned(word.model):
+            was_away = word.model in book.forgotten  # a word that was to be kept waited for it, another is over
+            if not was_away and pinned is not book.pinned(word.model):
                 self.broken("R7", f"of {word.model} is kept that it is{'' if pinned else ' not'} pinned")
 
     def _judge_grant(self, command: GrantStep) -> None:

@@ -222,7 +222,7 @@ async def test_every_change_and_every_refused_attempt_is_in_the_audit_log(
         await server.set(text=TEXT.replace("1234", "1"))
         rows = await server.audited()
         first = (await server.ask("GET", "/api/audit?limit=2")).json
-        second = (await server.ask("GET", f"/api/audit?limit=9&cursor={first['next']}")).json
+        second = (await server.ask("GET", f"/api/audit?limit=9&cursor={first['next_cursor']}")).json
         refused = await server.ask("GET", "/api/audit", headers={})
     assert [(row["verb"], row["who"], row["outcome"], row["code"]) for row in reversed(rows)] == [
         ("pin_model", "anybody on this machine", "done", None),
@@ -236,7 +236,7 @@ async def test_every_change_and_every_refused_attempt_is_in_the_audit_log(
     assert all(str(row["request_id"]).startswith("req-") for row in rows[:2])
     assert "marker" not in json.dumps(rows)
     assert [*first["rows"], *second["rows"]] == rows  # type: ignore[misc]  # lists, of JSON
-    assert second["next"] is None
+    assert second["next_cursor"] is None
     assert refused.status == 403
     kept = (tmp_path / "data" / "audit.jsonl").read_text()
     assert (len(kept.splitlines()), "marker" in kept) == (5, False)

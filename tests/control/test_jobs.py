@@ -1,9 +1,11 @@
 """`/api/jobs` and the commands that show it: who waits and why, and the whole story of one job."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from gridsched.cli import explain, jobs
+from gridsched.control.looking import job_id
 from gridsched.core.ids import DeviceName
 from sim.engine import Faults
 from tests.support.front import House, serving
@@ -62,6 +64,12 @@ async def test_an_unknown_job_is_a_404_with_a_sentence(autojump_clock: MockClock
             answer = await house.ask("GET", f"/api/jobs/{name}")
             assert (answer.status, answer.error["code"]) == (404, "not_found")
             assert str(answer.error["message"]).startswith("there is no job ")
+
+
+@pytest.mark.parametrize(("text", "number"), [("7", 7), ("0", 0), ("0" * 30 + "12", 12), ("9" * 5000, int("9" * 20))])
+def test_a_job_s_number_is_the_whole_of_it(text: str, number: int) -> None:
+    """However many noughts are before it: another job is never meant."""
+    assert job_id(text) == number
 
 
 async def test_S9b_a_plan_names_who_goes(autojump_clock: MockClock) -> None:
