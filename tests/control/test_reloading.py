@@ -224,6 +224,7 @@ async def test_a_file_that_appears_where_none_was_is_taken(
 ) -> None:
     """The server began with its defaults."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
     source = Source(None, {"XDG_CONFIG_HOME": str(tmp_path / "none")})
     async with serving(autojump_clock) as house:
         world = World(house, source)
