@@ -70,7 +70,7 @@ async def _benchmark(services: Services, asked: BenchmarkArguments, call: Call) 
     model = _model(services, asked.model)
     if services.benches.turn.locked():
         raise RequestError(Problem("conflict", "another benchmark runs: one at a time"))
-    async with services.benches.turn:
+    async with services.benches.of(model.name):
         await _as_planned(services, model)
         chosen = await placements(services, model, asked.devices)
         notes, done, total = [], 0, len(chosen)
@@ -226,6 +226,7 @@ async def _measured(
 ) -> Benchmark:
     """What a process of the model does there; `nursery` has its life. Raises RequestError."""
     parts = services.runtime.parts
+    _model(services, model.name)  # it may have gone while the lease was waited for
     launch = parts.catalog.launch(model.name, option)
     levels: tuple[LevelFound, ...] = ()
     inputs: float | None = None

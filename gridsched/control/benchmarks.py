@@ -89,7 +89,8 @@ class Results:
 
 
 def facts_of(services: Services, model: CatalogModel) -> LaunchFacts | None:
-    """What a launch of the model would be of; None of one that cannot be launched."""
-    if model.spec is None:
+    """What a launch of the model would be of; None of one that cannot be launched, or is gone by now."""
+    catalog = services.runtime.parts.catalog
+    if model.spec is None or all(each.name != model.name for each in catalog.models()):
         return None
-    return services.runtime.parts.catalog.launch(model.name, model.spec.options[0]).facts
+    return catalog.launch(model.name, model.spec.options[0]).facts

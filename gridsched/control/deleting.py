@@ -86,6 +86,9 @@ def _refuse_in_use(services: Services, downloads: Downloads, model: CatalogModel
     for view in snapshot.instances:
         if view.model in names:
             raise RequestError(Problem("conflict", f"{view.model} is {view.state.value}: unload it first", "model"))
+    if services.benches.model in names:
+        message = f"{services.benches.model} is being measured: cancel its benchmark first"
+        raise RequestError(Problem("conflict", message, "model"))
     pinned = next((each for each in catalog.models() if each.name in names and each.name in snapshot.pins_down), None)
     if pinned is not None:
         raise RequestError(Problem("conflict", f"{pinned.name} is pinned: unpin it first", "model"))

@@ -70,6 +70,19 @@ class Benches:
     def __init__(self) -> None:
         self.turn = trio.Lock()
         self._last = 0
+        self._model = ""
+
+    @asynccontextmanager
+    async def of(self, model: str) -> AsyncIterator[None]:
+        """While this model is measured."""
+        async with self.turn:
+            self._model = model
+            yield
+
+    @property
+    def model(self) -> str:
+        """Which one is being measured, so that its files are read; "" for none."""
+        return self._model if self.turn.locked() else ""
 
     def number(self) -> InstanceId:
         """For the next process: below those of the scheduler."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from trio.testing import MockClock
 from gridsched.control.benchmarks import Results, facts_of
 from gridsched.control.options import slots_worth
 from gridsched.control.services import Services
+from gridsched.core.ids import ModelName
 from gridsched.core.job import JobClass
 from gridsched.runtime.bench import LevelFound, recommended
 from sim import build
@@ -244,3 +246,11 @@ async def test_a_result_of_something_else_is_stale(autojump_clock: MockClock) ->
         assert [word is None for word in words] == [False, False, False, True, False]
         assert ["engine" in str(words[0]), "files" in str(words[1]), "devices" in str(words[2])] == [True] * 3
         assert slots_worth(services, model) == (4, "benchmark")
+
+
+async def test_a_model_whose_files_go_while_it_is_measured_is_no_bug_of_ours(autojump_clock: MockClock) -> None:
+    """Nothing would be launched of it any more: whatever was measured of it is stale."""
+    async with serving(autojump_clock) as house:
+        services = Services(house.runtime, house.authority)
+        model = next(each for each in house.world.catalog.models() if each.spec is not None)
+        assert facts_of(services, replace(model, name=ModelName("gone"))) is None

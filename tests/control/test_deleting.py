@@ -6,11 +6,13 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
 from trio.testing import MockClock
 
 from gridsched.control.authority import NOBODY, Authority
 from gridsched.control.consent import consequences
 from gridsched.control.downloads import Downloads
+from gridsched.control.problems import RequestError
 from gridsched.control.services import Services
 from gridsched.control.use import checked
 from gridsched.control.verb import Asker, Call, Consequences
@@ -86,6 +88,20 @@ async def test_nothing_else_is_deleted(autojump_clock: MockClock, tmp_path: Path
             assert str(path) in answer.error["message"]
             assert path.exists()
         assert (await delete(house, "none")).status == 404
+
+
+async def test_a_model_that_is_measured_is_not_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """A benchmark's process has its files, and is no instance of the scheduler's."""
+    shelf, verb = Shelf(tmp_path / "models"), BY_NAME["delete_model"]
+    shelve(shelf, [write_model(tmp_path / "m-Q4.gguf")])
+    async with running(autojump_clock, shelf, tmp_path) as house:
+        services = Services(house.runtime, Authority(), hub=Downloads(Hub({}), shelf))
+        asked = checked(verb, {"model": "m-q4"})
+        (model,) = services.runtime.parts.catalog.models()
+        async with services.benches.of(model.name):
+            with pytest.raises(RequestError, match="is being measured"):
+                await consequences(services, verb, asked, Call(Asker(NOBODY)))
+        assert (await consequences(services, verb, asked, Call(Asker(NOBODY)))).harms
 
 
 async def test_R2_a_model_that_is_loaded_is_not_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
