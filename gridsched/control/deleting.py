@@ -17,6 +17,7 @@ from gridsched.control.looking import OneModel
 from gridsched.control.problems import Problem, RequestError, unknown_model
 from gridsched.control.services import Services
 from gridsched.control.verb import Answer, Call, Consequences, Rest, Verb
+from gridsched.core.events import PinAsked
 from gridsched.credentials import Scope
 from gridsched.library.read import real_path
 from gridsched.library.shards import part_names
@@ -39,8 +40,15 @@ async def _delete(services: Services, asked: OneModel, _: Call) -> Deleted:
     downloads = downloads_of(services)
     model, files = await _files(services, downloads, asked.model)
     freed = await _on_disk(partial(downloads.shelf.remove, files))
+    await _unpin(services, model)
     await look_again(services)
     return Deleted(model=model.name, files=tuple(map(str, files)), freed_bytes=freed)
+
+
+async def _unpin(services: Services, model: CatalogModel) -> None:
+    """A person's pin goes with the model: it would wait for another of its name."""
+    if model.spec is not None and not model.spec.pinned:
+        await services.runtime.wishes.ask(lambda request: PinAsked(request, model.name, pinned=False, keep=True))
 
 
 async def _plan(services: Services, asked: OneModel, _: Call) -> Consequences:

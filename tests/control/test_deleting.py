@@ -20,6 +20,7 @@ from gridsched.control.verbs import BY_NAME
 from gridsched.library.hub import Found, Hub, HubFile, Repo
 from gridsched.library.shelf import Shelf
 from sim import build
+from tests.control.test_leases import Kept
 from tests.library.catalogs import catalog
 from tests.library.models import PROJECTOR, PROJECTOR_TENSORS, write_model, write_split
 from tests.support.front import ADMIN_WORD, Answer, House, serving
@@ -39,11 +40,13 @@ def shelve(shelf: Shelf, made: list[Path]) -> None:
 
 
 @asynccontextmanager
-async def running(clock: MockClock, shelf: Shelf, theirs: Path) -> AsyncIterator[House]:
+async def running(clock: MockClock, shelf: Shelf, theirs: Path, standing: Kept | None = None) -> AsyncIterator[House]:
     """A server with downloads and a folder of a person's."""
     world = build()
     found = catalog(folders=[shelf.folder, theirs], devices=world.monitor.devices())
-    async with serving(clock, world=replace(world, catalog=found), hub=Downloads(Hub({}), shelf)) as house:
+    async with serving(
+        clock, world=replace(world, catalog=found), hub=Downloads(Hub({}), shelf), standing=standing
+    ) as house:
         yield house
 
 
@@ -102,6 +105,20 @@ async def test_a_model_that_is_measured_is_not_deleted(autojump_clock: MockClock
             with pytest.raises(RequestError, match="is being measured"):
                 await consequences(services, verb, asked, Call(Asker(NOBODY)))
         assert (await consequences(services, verb, asked, Call(Asker(NOBODY)))).harms
+
+
+async def test_R7_a_pin_goes_with_the_model_that_is_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """One of its name that is downloaded later is as configured, also once it is loaded."""
+    shelf, kept = Shelf(tmp_path / "models"), Kept()
+    shelve(shelf, [write_model(tmp_path / "m-Q4.gguf")])
+    async with running(autojump_clock, shelf, tmp_path, kept) as house:
+        await house.ask("POST", "/api/models/m-q4/pin", None, TOKEN)
+        await house.until_logged("ready")
+        await house.ask("POST", "/api/models/m-q4/unload?wait=100", None, TOKEN)
+        await house.until_logged("released")
+        assert [word.put_down for word in kept.latest.words] == [True]
+        assert (await delete(house, "m-q4")).status == 200
+        assert kept.latest.words == ()
 
 
 async def test_R2_a_model_that_is_loaded_is_not_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
