@@ -89,7 +89,7 @@ def findings(args: argparse.Namespace) -> Iterator[Finding]:
     yield Finding("configuration", OK, source)
     yield _port(settings, holder)
     access, host = (Authority(keys=keys), None), settings.server.host
-    yield _tried("exposure", host, lambda: app.refuse_exposure(access, host, insecure=False))
+    yield _tried("exposure", host, lambda: app.refuse_exposure(access[0], host, insecure=False))
     yield from _machine(args, settings)
 
 
