@@ -62,7 +62,8 @@ def test_it_calls_tools(server: Gateway, way: str) -> None:
     """It holds each answer against the tool's schema: an answer, a plan and an error pass."""
     info = asked(server, way, "tools/call", "--tool-name", "connection_info")
     assert info["structuredContent"]["openai_base_url"] == f"{server.url}/v1"
-    planned = asked(server, way, "tools/call", "--tool-name", "unload_model", "--tool-arg", f"model={MODEL}")
+    words = ("--tool-name", "unload_model", "--tool-arg", f"model={MODEL}", "--tool-arg", "dry_run=true")
+    planned = asked(server, way, "tools/call", *words)
     assert planned["structuredContent"]["token"]
     failed = asked(server, way, "tools/call", "--tool-name", "explain", "--tool-arg", "job=none")
     assert (failed["isError"], failed["structuredContent"]["error"]["code"]) == (True, "not_found")
