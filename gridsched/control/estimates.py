@@ -14,6 +14,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
+from gridsched.control.plans import DevicePart
 from gridsched.control.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.control.services import Services
 from gridsched.control.verb import Answer, Arguments, Call, Rest, Verb
@@ -57,18 +58,9 @@ class EstimateArguments(Arguments, frozen=True, kw_only=True):
     ] = None
 
 
-class EstimatedPart(Answer, frozen=True, kw_only=True):
-    """Bytes on one device, by component. `available_bytes` is what may be planned there."""
+class EstimatedPart(DevicePart, frozen=True, kw_only=True):
+    """The same of one device, with what may be planned there (`available_bytes`)."""
 
-    name: str
-    weights_bytes: int
-    kv_bytes: int
-    recurrent_bytes: int
-    compute_bytes: int
-    mmproj_bytes: int
-    draft_bytes: int
-    overhead_bytes: int
-    total_bytes: int
     available_bytes: int | None = None
 
 

@@ -17,7 +17,7 @@ from gridsched.control.consent import DRY_RUN, asks_first
 from gridsched.control.jobs import OperationAnswer
 from gridsched.control.problems import STATUS
 from gridsched.control.services import Services
-from gridsched.control.verb import Answer, Call, Consequences, Nothing, Rest, Verb
+from gridsched.control.verb import Answer, Call, Consequences, Nothing, Rest, Verb, schema_of_anything
 from gridsched.credentials import Scope
 
 Schema = dict[str, Any]
@@ -111,15 +111,8 @@ _SECURITY: Final[Schema] = {
 
 
 def _schemas(kinds: Iterable[Any]) -> tuple[list[Schema], dict[str, Schema]]:
-    schemas, named = msgspec.json.schema_components(kinds, schema_hook=_of_anything, ref_template=_REFS)
+    schemas, named = msgspec.json.schema_components(kinds, schema_hook=schema_of_anything, ref_template=_REFS)
     return list(schemas), dict(named)
-
-
-def _of_anything(kind: type) -> Schema:
-    """Of a type that msgspec has no schema for."""
-    if kind is object or kind is msgspec.Raw:
-        return {"description": "Any value."}  # an empty schema counts as none
-    raise NotImplementedError
 
 
 def _always_whole(schema: Schema) -> None:

@@ -32,6 +32,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a verb gives."""
 
 
+def schema_of_anything(kind: type) -> dict[str, Any]:
+    """JSON Schema of what msgspec has none for: whatever JSON can say. Raises NotImplementedError for other types, as
+    msgspec wants it."""
+    if kind is object or kind is msgspec.Raw:
+        return {"description": "Any value."}  # an empty schema counts as none
+    raise NotImplementedError
+
+
 def as_builtins(answer: Answer) -> dict[str, object]:
     """An answer as JSON has it: objects, lists, texts, numbers."""
     told: dict[str, object] = msgspec.to_builtins(answer, enc_hook=plain, str_keys=True)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gridsched.control.consent import Consent, Planned, asks_first
-from gridsched.control.verb import Answer, Verb
+from gridsched.control.verb import Answer, Verb, schema_of_anything
 
 Schema = dict[str, Any]
 
@@ -53,15 +53,8 @@ def gives(verb: Verb) -> Schema:
 
 
 def _schemas(kinds: Sequence[Any]) -> tuple[list[Schema], Schema]:
-    schemas, defs = msgspec.json.schema_components(kinds, schema_hook=_of_anything, ref_template="#/$defs/{name}")
+    schemas, defs = msgspec.json.schema_components(kinds, schema_hook=schema_of_anything, ref_template="#/$defs/{name}")
     return list(schemas), dict(defs)
-
-
-def _of_anything(kind: type) -> Schema:
-    """`object` is whatever JSON can say. Raises NotImplementedError for other types that msgspec does not know."""
-    if kind is object:
-        return {"description": "any JSON"}
-    raise NotImplementedError
 
 
 def _whole(kind: Any) -> tuple[Schema, Schema]:
