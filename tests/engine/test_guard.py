@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -100,6 +100,13 @@ def server(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], l
             process.kill()
 
 
+def open_files(pid: int) -> Iterator[str]:
+    """What a process has open; what it closes while it is looked at is left out."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield str(descriptor.readlink())
+
+
 @pytest.mark.slow
 def test_P2_whatever_a_killed_server_had_started_is_gone_within_a_second(tmp_path: Path) -> None:
     """A plain child, one that stands still, a wrapper and what it started deaf to SIGTERM, and what left its group. The
@@ -109,8 +116,7 @@ def test_P2_whatever_a_killed_server_had_started_is_gone_within_a_second(tmp_pat
         os.kill(first, signal.SIGKILL)
         (second,) = said(process)
         assert os.getsid(second) == second
-        files = [str(fd.readlink()) for fd in Path(f"/proc/{second}/fd").iterdir()]
-        assert [file for file in files if file.startswith(("socket:", str(tmp_path)))] == []
+        assert [file for file in open_files(second) if file.startswith(("socket:", str(tmp_path)))] == []
         os.kill(second, signal.SIGTERM)
         os.kill(second, signal.SIGINT)
         with watched([*pids, second, outside.pid]) as pidfds:
