@@ -23,7 +23,7 @@ help:
 	@echo "make clean          remove .venv and everything made by the above"
 
 # One stamp for each set of extras: made again when the pins or the project file change.
-.venv/.demo .venv/.test .venv/.dev .venv/.fuzz: .venv/.%: pyproject.toml constraints/constraints.txt
+.venv/.demo .venv/.test .venv/.external .venv/.dev .venv/.fuzz: .venv/.%: pyproject.toml constraints/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridsched needs Python 3.11 or newer, this is " + sys.version.split()[0] + " (choose another: make PYTHON=python3.12 ...)")'
 	@test -x $(BIN)/pip || { echo "== making .venv"; rm -rf .venv; $(PYTHON) -m venv .venv || { rm -rf .venv; echo "the venv module is missing or incomplete: install your system's python3-venv package"; exit 1; }; }
 	@echo "== installing gridsched[$*] into .venv"
@@ -44,7 +44,7 @@ demo: .venv/.demo
 test: .venv/.test .cache/clients/litellm/made
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --ignore tests/external
 
-test-external: .venv/.test
+test-external: .venv/.external
 	sh tests/external/install.sh
 	$(BIN)/pytest tests/external
 

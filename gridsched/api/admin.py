@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, HTTPScope
-from quart import Quart, Response, request
+from quart import Blueprint, Quart, Response, request
 from quart.asgi import ASGIHTTPConnection
 from quart.wrappers import Request
 from quart_trio import QuartTrio
@@ -63,16 +63,18 @@ class Connection(TrioASGIHTTPConnection):
         await super()._send_response(noting, response)
 
 
-def build(house: House, services: Services) -> QuartTrio:
+def build(house: House, services: Services, panel: Blueprint | None = None) -> QuartTrio:
     """The application. Called inside trio, when the server begins to serve."""
     app = QuartTrio("gridsched.api.admin", static_folder=None)
     app.asgi_http_class = Connection
     app.config["RESPONSE_TIMEOUT"] = None  # the default cuts every stream after 60 s without a word
     app.url_map.merge_slashes = False  # a redirect would turn a POST into a GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it
-    _add_errors(app, house)
+    _add_errors(app, house, panel)
     _add_routes(app, house, services)
     add_verbs(app, services)
+    if panel is not None:
+        app.register_blueprint(panel)
     return app
 
 
@@ -100,11 +102,12 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
         return events(house.runtime)
 
 
-def _add_errors(app: QuartTrio, house: House) -> None:
+def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:
     @app.before_request
     async def refuse_unallowed() -> Response | None:
         """What looks needs `read`, a verb what it says itself; that a route is not there is no secret."""
-        if request.routing_exception is not None or request.endpoint in OPEN:
+        is_open = request.endpoint in OPEN or (panel is not None and request.blueprint == panel.name)
+        if request.routing_exception is not None or is_open:
             return None
         problem = None if str(request.endpoint).startswith("verb_") else _refusal(house, Scope.READ)
         return _problem(problem) if problem is not None else None

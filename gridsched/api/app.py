@@ -7,6 +7,7 @@ open answers get their grace. `Front` fits `runtime.runtime.Front`.
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from hypercorn.typing import (
     HTTPScope,
     Scope,
 )
+from quart import Blueprint
 from quart_trio import QuartTrio
 
 from gridsched.api import admin
@@ -71,6 +73,16 @@ class Agents(Protocol):
         """Answer one request, whose body has been read whole."""
 
 
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What else answers: `agents` at `/mcp`; `panel` has the files that everybody may have."""
+
+    agents: Agents | None = None
+    panel: Blueprint | None = None
+
+
+NO_DOORS = Doors()
+
 MANAGED = "/api/"
 """Where the verbs are."""
 
@@ -87,10 +99,10 @@ class Front:
         resolve: Resolver = look_up,
         store: BatchStore | None = None,
         services: Callable[[Runtime], Services] | None = None,
-        agents: Agents | None = None,
+        doors: Doors = NO_DOORS,
     ) -> None:
-        """`store` has the files and batches, where there is a data directory; `services` are what the verbs work on,
-        `agents` answers `/mcp`."""
+        """`store` has the files and batches, where there is a data directory; `services` are what the verbs work
+        on."""
         self._listener = listener
         self._settings = settings
         self._observer = observer
@@ -98,7 +110,8 @@ class Front:
         self._resolve = resolve
         self._store = store
         self._services = services or (lambda runtime: Services(runtime, authority))
-        self._agents = agents
+        self._agents = doors.agents
+        self._panel = doors.panel
         self._house: House | None = None
 
     def go_by(self, settings: FrontSettings) -> None:
@@ -112,7 +125,8 @@ class Front:
         house = self._house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
         data_plane = DataPlane(house, self._store)
         services = self._services(runtime)
-        app = ASGIWrapper(Dispatch(house, data_plane, admin.build(house, services), self._agents, services.audit))
+        rest = admin.build(house, services, self._panel)
+        app = ASGIWrapper(Dispatch(house, data_plane, rest, self._agents, services.audit))
         async with trio.open_nursery() as beside:
             if self._agents is not None:
                 await beside.start(self._agents.run, services)

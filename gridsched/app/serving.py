@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from gridsched.api.app import LAST_WORDS_SECONDS, Front
+from gridsched.api.app import LAST_WORDS_SECONDS, Doors, Front
 from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
 from gridsched.app.beside import NOTHING_BESIDE, Access, Beside
@@ -38,6 +38,7 @@ from gridsched.library.places import DOWNLOADS
 from gridsched.library.shelf import Shelf
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
+from gridsched.panel.pages import blueprint
 from gridsched.runtime.heartbeat import Beat
 from gridsched.runtime.runtime import Limits, Runtime
 from gridsched.runtime.steady import SteadyClock
@@ -141,8 +142,10 @@ def serve(
         reloader = Reloader(runtime, world, settings, again.tell, partial(note_reload, beside.audit))
     place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)
-    figures, store = figures_of(settings), beside.batches
-    front = Front(listener, figures, metrics, access[0], store=store, services=services, agents=Agents())
+    doors = Doors(Agents(), blueprint())
+    front = Front(
+        listener, figures_of(settings), metrics, access[0], store=beside.batches, services=services, doors=doors
+    )
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
 

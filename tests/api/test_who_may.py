@@ -22,6 +22,7 @@ from gridsched.control.authority import Authority
 from gridsched.control.services import Services
 from gridsched.core.job import JobClass
 from gridsched.credentials import ApiKey, Scope
+from gridsched.panel.pages import blueprint
 from tests.support.front import ADMIN_WORD, Client, House, serving
 
 INFERENCE, READ, RESIDENCY, ADMIN = Scope.INFERENCE, Scope.READ, Scope.RESIDENCY, Scope.ADMIN
@@ -51,6 +52,8 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     **_LISTS,
     **_AGENTS,
     "GET /health": EVERYBODY,
+    "GET /": EVERYBODY,
+    "GET /panel/{name}": EVERYBODY,
     "GET /metrics": {READ},
     "GET /api/events": {READ},
     "GET /api/status": {READ},
@@ -183,7 +186,7 @@ OTHER_METHODS = frozenset({"HEAD", "OPTIONS"})
 def routes(house: House) -> Iterator[str]:
     """Every route of the server, as `METHOD /path/{part}`: those beside the data plane are read off the application."""
     inside = Inside(house.runtime, FrontSettings(), house.metrics, house.authority, trio.Event())
-    for rule in admin.build(inside, Services(house.runtime, house.authority)).url_map.iter_rules():
+    for rule in admin.build(inside, Services(house.runtime, house.authority), blueprint()).url_map.iter_rules():
         path = re.sub(r"<(?:[^>]*:)?(\w+)>", r"{\1}", str(rule.rule))
         for method in sorted((rule.methods or set()) - OTHER_METHODS):
             yield f"{method} {path}"

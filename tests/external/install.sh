@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches the outside programs that tests/external asks, beside the checkout and not installed, so that no service is
-# started: promtool, and clients for Node by the versions of node/package-lock.json, without their install scripts.
-# Does nothing where they are there already.
+# started: Prometheus with promtool, and clients for Node by the versions of node/package-lock.json, without their
+# install scripts. Node and a browser are installed where they are missing. Does nothing where all is there already.
 set -eu
 cd "$(dirname "$0")/../.."
 tools=.cache/external
@@ -27,4 +27,11 @@ if ! cmp -s tests/external/node/package-lock.json "$tools/node/fetched"; then
     cp tests/external/node/package.json tests/external/node/package-lock.json "$tools/node/"
     npm clean-install --prefix "$tools/node" --ignore-scripts --no-audit --no-fund --silent
     cp "$tools/node/package-lock.json" "$tools/node/fetched"
+fi
+
+if ! command -v chromium >/dev/null 2>&1 && ! command -v chromium-browser >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || { echo "Chromium is missing: install it with your system's package manager"; exit 1; }
+    echo "== installing Debian's chromium"
+    apt-get update -qq
+    apt-get install -qq -y --no-install-recommends chromium >/dev/null
 fi

@@ -13,7 +13,7 @@ import h11
 import trio
 from trio.testing import MockClock
 
-from gridsched.api.app import Front
+from gridsched.api.app import Doors, Front
 from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
@@ -24,6 +24,7 @@ from gridsched.control.services import Services
 from gridsched.core.policy import Policy
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
+from gridsched.panel.pages import blueprint
 from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure, StandingStore
 from gridsched.runtime.decisions import Line
 from gridsched.runtime.runtime import Parts, Runtime
@@ -225,7 +226,8 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
             runtime, authority, hub=hub, audit=kept.audit, configuration=kept.configuration, keyring=kept.keyring
         )
 
-    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, services, Agents())
+    doors = Doors(Agents(), blueprint())
+    front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, services, doors)
 
     async def serve() -> None:
         await runtime.serve(front)
