@@ -21,6 +21,7 @@ from gridsched.api.gate import caller_of
 from gridsched.api.health import deep, health
 from gridsched.api.management import add_verbs, as_json, as_segments
 from gridsched.api.seat import House
+from gridsched.api.status_feed import StatusFeed
 from gridsched.control.authority import Scope
 from gridsched.control.problems import (
     Problem,
@@ -79,7 +80,7 @@ def build(house: House, services: Services, panel: Blueprint | None = None) -> Q
 
 
 def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
-    began = trio.current_time()
+    began, feed = trio.current_time(), StatusFeed(house.runtime, services.reloader)
 
     @app.get("/health")
     async def get_health() -> Response:
@@ -99,7 +100,7 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/api/events")
     async def get_events() -> Response:
-        return events(house.runtime)
+        return events(house.runtime, feed)
 
 
 def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:

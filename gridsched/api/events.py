@@ -1,8 +1,8 @@
 """`GET /api/events`: the decision log as server-sent events, resumed where a client left off.
 
 Owns what is told beside the lines: that there is nothing new (a comment, so that no proxy takes the silence for
-an end), and which lines were lost to this reader. Must never keep a line for one who does not read: the log keeps what
-it keeps, and whoever is too slow is told what he has missed.
+an end), which lines were lost to this reader, and the status for whoever asks. Must never keep a line for one who does
+not read: the log keeps what it keeps, and whoever is too slow is told what he has missed.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +14,7 @@ import trio
 from quart import Response, request
 
 from gridsched.api.sse import EVENT_STREAM, STREAM_HEADERS
+from gridsched.api.status_feed import StatusFeed
 from gridsched.control.problems import invalid, plain
 from gridsched.core.commands import LogEvent
 from gridsched.runtime.decisions import Line, rfc3339
@@ -34,6 +35,7 @@ PARAMETERS: Final[Mapping[str, str]] = {
     "event": "Only these events; may be given several times.",
     "model": "Only lines about this model, by any of its names.",
     "job": "Only lines about this job.",
+    "status": "1: the server's status too, as events of that name.",
 }
 """All that may be asked."""
 
@@ -43,13 +45,14 @@ _WORDS: Final = frozenset(event.value for event in LogEvent)
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which lines a client wants: those after `since`, as long as the server runs where it follows. `since` None: all
-    that are kept, whatever was before."""
+    that are kept, whatever was before. `with_status`: how the server stands, too."""
 
     since: int | None
     follows: bool
     events: frozenset[str] = frozenset()
     model: str | None = None
     job: int | None = None
+    with_status: bool = False
 
     def has(self, line: Line) -> bool:
         """Whether it wants a line."""
@@ -60,11 +63,11 @@ class Wanted:
         )
 
 
-def events(runtime: Runtime) -> Response:
+def events(runtime: Runtime, feed: StatusFeed) -> Response:
     """The answer to this request. Raises RequestError."""
     wanted = _wanted(runtime)
     headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
-    response = Response(_told(runtime, wanted), content_type=EVENT_STREAM.decode(), headers=headers)
+    response = Response(_told(runtime, wanted, feed), content_type=EVENT_STREAM.decode(), headers=headers)
     response.timeout = None
     return response
 
@@ -80,17 +83,23 @@ def _wanted(runtime: Runtime) -> Wanted:
     words = query.get("event", [])
     if unknown := [word for word in words if word not in _WORDS]:
         raise invalid(f"{unknown[0][:100]!r} is no event; there are {', '.join(sorted(_WORDS))}", "event")
-    follow = query.get("follow", ["1"])[0]
-    if follow not in {"0", "1", "true", "false"}:
-        raise invalid("follow is 0 or 1", "follow")
     job = query["job"][0] if "job" in query else None
     return Wanted(
         since=_since(request.headers.get("Last-Event-ID") or query.get("since", [None])[0], runtime.log.last_seq),
-        follows=follow in {"1", "true"} and request.method != "HEAD",
+        follows=_flag(query, "follow", default=True) and request.method != "HEAD",
         events=frozenset(words),
         model=_model(runtime, query["model"][0]) if "model" in query else None,
         job=_number(job, "job") if job is not None else None,
+        with_status=_flag(query, "status", default=False),
     )
+
+
+def _flag(query: Mapping[str, list[str]], name: str, *, default: bool) -> bool:
+    """Raises RequestError."""
+    word = query.get(name, ["1" if default else "0"])[0]
+    if word not in {"0", "1", "true", "false"}:
+        raise invalid(f"{name} is 0 or 1", name)
+    return word in {"1", "true"}
 
 
 def _model(runtime: Runtime, name: str) -> str:
@@ -113,24 +122,29 @@ def _number(text: str, name: str) -> int:
     return int(text.lstrip("0")[:20] or "0")
 
 
-async def _told(runtime: Runtime, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _told(runtime: Runtime, wanted: Wanted, feed: StatusFeed) -> AsyncIterator[bytes]:
     """The stream. It ends with the log, or with what is kept."""
-    log, last = runtime.log, wanted.since
+    log, last, told = runtime.log, wanted.since, 0
     if wanted.follows:
         yield b"retry: %d\n\n" % RETRY_MS
     while True:
-        while lines := log.since(last or 0, MOST_AT_ONCE):
+        if wanted.with_status and (frame := feed.newer(told)) is not None:
+            told = frame.number
+            yield frame.text
+        if lines := log.since(last or 0, MOST_AT_ONCE):
             if last is not None and lines[0][0] > last + 1:
                 yield _gap(runtime, last + 1, lines[0][0] - 1)
             last = lines[-1][0]
-            if told := b"".join(_event(seq, line) for seq, line in lines if wanted.has(line)):
-                yield told
+            if text := b"".join(_event(seq, line) for seq, line in lines if wanted.has(line)):
+                yield text
+            continue
         if not wanted.follows:
             return
-        with trio.move_on_after(KEEP_ALIVE_SECONDS) as quiet:
+        quiet_at = trio.current_time() + KEEP_ALIVE_SECONDS
+        with trio.move_on_at(feed.due_at() if wanted.with_status else quiet_at):
             if not await log.news(last or 0):
                 return
-        if quiet.cancelled_caught:
+        if trio.current_time() >= quiet_at:
             yield b": nothing new\n\n"
 
 

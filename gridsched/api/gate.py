@@ -23,6 +23,9 @@ Network = IPv4Network | IPv6Network
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
+PANEL = "/panel/"
+"""Where its files are; the page itself is at `/`."""
+
 _CALLER, _ADDRESS, _REQUEST_ID = "gridsched.caller", "gridsched.address", "gridsched.request_id"
 
 
@@ -116,8 +119,10 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
 
 
 def _is_open(scope: HTTPScope) -> bool:
-    """Whether the server is alive may be asked by all; the route says who may have its deep check."""
-    return scope["path"] == "/health" and scope["method"] in LOOKING
+    """Whether the server is alive may be asked by all; the route says who may have its deep check. The panel's files
+    are everybody's too: nobody could enter a key in a page that wants one."""
+    path = scope["path"]
+    return (path in {"/health", "/"} or path.startswith(PANEL)) and scope["method"] in LOOKING
 
 
 def _is_forwarded(headers: Mapping[bytes, bytes]) -> bool:

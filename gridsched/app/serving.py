@@ -48,6 +48,7 @@ from gridsched.service.words import summary
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.schema import Settings
+from gridsched.store.batches import BatchStore
 from gridsched.store.benchmarks import BenchmarkStore
 
 REAP_SECONDS = 5.0
@@ -142,10 +143,7 @@ def serve(
         reloader = Reloader(runtime, world, settings, again.tell, partial(note_reload, beside.audit))
     place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)
-    doors = Doors(Agents(), blueprint())
-    front = Front(
-        listener, figures_of(settings), metrics, access[0], store=beside.batches, services=services, doors=doors
-    )
+    front = front_of(listener, settings, metrics, access[0], services, beside.batches)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
 
@@ -155,6 +153,19 @@ def serve(
         return trio.run(_serve, runtime, front, access, ready, ending, reloader, beside.audit, clock=SteadyClock())
     except* CoreError as bugs:
         raise Broken("\n".join(_told(bugs))) from None
+
+
+def front_of(
+    listener: socket.socket,
+    settings: Settings,
+    metrics: Metrics,
+    authority: Authority,
+    services: Callable[[Runtime], Services],
+    batches: BatchStore | None,
+) -> Front:
+    """What serves clients: the API, agents, and the panel."""
+    doors = Doors(Agents(), blueprint())
+    return Front(listener, figures_of(settings), metrics, authority, store=batches, services=services, doors=doors)
 
 
 def services_of(

@@ -244,7 +244,11 @@ def _by_hand() -> dict[str, Schema]:
     errors = {str(status): {"$ref": f"#/components/responses/{_name_of(status)}"} for status in sorted(_ANYWHERE)}
     health = _content("Alive; whether it can serve is said inside.", _HEALTH)
     ill = _content("Asked deep: a loaded model does not answer. Or a refusal.", {"type": "object"})
-    stream = _content("Events: `id` is a line's number, `data` the line as JSON.", _TEXT, "text/event-stream")
+    stream = _content(
+        "Events: `id` is a line's number, `data` the line as JSON; `event: status` has no id, its data is /api/status.",
+        _TEXT,
+        "text/event-stream",
+    )
     exposition = _content("The metrics.", _TEXT, "text/plain")
     exposition["content"]["application/openmetrics-text"] = {"schema": _TEXT}
     return {
@@ -283,6 +287,7 @@ _OF_EVENTS: Final = [
     _of_query("event", "Only these events; may be given several times.", {"type": "array", "items": _TEXT}),
     _of_query("model", "Only lines about this model, by any of its names.", _TEXT),
     _of_query("job", "Only lines about this job.", _NUMBER),
+    _of_query("status", "1: the status too, as events of that name.", {"enum": ["0", "1"]}),
     {
         "name": "Last-Event-ID",
         "in": "header",

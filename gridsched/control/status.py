@@ -4,7 +4,7 @@ Owns the types of this answer.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -15,6 +15,9 @@ from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, InstanceView
 from gridsched.runtime.decisions import rfc3339
 from gridsched.runtime.runtime import Runtime
+
+MOST_SHOWN: Final = 50
+"""Waiting jobs of each class: a glance, and whoever watches is told twice a second."""
 
 
 class ForeignProgram(Answer, frozen=True, kw_only=True):
@@ -115,7 +118,10 @@ class Status(Answer, frozen=True, kw_only=True):
     host: HostStatus
     instances: tuple[InstanceStatus, ...]
     queues: Annotated[Mapping[str, QueueStatus], Meta(description="By class.")]
-    waiting: Annotated[tuple[WaitingJob, ...], Meta(description="Who waits, and for what.")]
+    waiting: Annotated[
+        tuple[WaitingJob, ...],
+        Meta(description=f"The first {MOST_SHOWN} of each class, and what they wait for; list_jobs has them all."),
+    ]
     failed: Annotated[Mapping[str, BackOff], Meta(description="Models whose loads fail.")]
     config_error: Annotated[str | None, Meta(description="Why the configuration on disk is not what runs.")]
     config_needs_restart: Annotated[
@@ -138,7 +144,7 @@ def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
             )
             for job_class in JobClass
         },
-        waiting=tuple(map(waiting, runtime.jobs().waiting)),
+        waiting=tuple(map(waiting, runtime.jobs(MOST_SHOWN).waiting)),
         failed={
             name: BackOff(retry_after_s=round(max(0.0, retry_at - now.at), 3), reason=why)
             for name, (retry_at, why) in now.failed.items()

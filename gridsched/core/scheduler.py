@@ -187,9 +187,9 @@ class Scheduler:
         """What a comment line says of a waiting job (H3), None for one that does not wait."""
         return views.said(self._state, job_id, now)
 
-    def jobs(self, now: float) -> Jobs:
-        """All living jobs."""
-        return views.jobs(self._state, now)
+    def jobs(self, now: float, most: int | None = None) -> Jobs:
+        """All living jobs; of those that wait no more than the first `most` of each class."""
+        return views.jobs(self._state, now, most)
 
     def explain(self, job_id: JobId, now: float) -> Explanation | None:
         """All that is known of a job, also of one that is over as long as its story is remembered."""

@@ -68,10 +68,10 @@ def said(state: State, job_id: JobId, now: float) -> str | None:
     return words.short(_waiting(state, record, _position(state, record), now, {}, None))
 
 
-def jobs(state: State, now: float) -> Jobs:
-    """All living jobs."""
+def jobs(state: State, now: float, most: int | None = None) -> Jobs:
+    """All living jobs; of those that wait no more than the first `most` of each class."""
     running = (_running(entry, now) for entry in state.grants.values() if not entry.over)
-    return Jobs(_all_waiting(state, now), tuple(running))
+    return Jobs(_all_waiting(state, now, most), tuple(running))
 
 
 def explain(state: State, job_id: JobId, now: float) -> Explanation | None:
@@ -118,12 +118,12 @@ def _rank(record: JobRecord) -> Rank:
     return record.rank
 
 
-def _all_waiting(state: State, now: float) -> tuple[WaitingView, ...]:
+def _all_waiting(state: State, now: float, most: int | None) -> tuple[WaitingView, ...]:
     views: list[WaitingView] = []
     granted_at = forecast(state, now)
     keepers: dict[ModelName, tuple[Keeper, ...]] = {}
     for each in CLASSES:
-        places = sorted(_positions(state, each).items(), key=itemgetter(1))
+        places = sorted(_positions(state, each).items(), key=itemgetter(1))[:most]
         views.extend(_waiting(state, record, position, now, granted_at, keepers) for record, position in places)
     return tuple(views)
 

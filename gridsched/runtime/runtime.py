@@ -151,9 +151,9 @@ class Runtime:
         """What a waiting job is told while it waits (H3), or None when it does not."""
         return self._actor.scheduler.said(job_id, trio.current_time())
 
-    def jobs(self) -> Jobs:
-        """All living jobs, and why those wait that do (S9b)."""
-        return self._actor.scheduler.jobs(trio.current_time())
+    def jobs(self, most: int | None = None) -> Jobs:
+        """All living jobs, and why those wait that do (S9b); of each class no more of these than the first `most`."""
+        return self._actor.scheduler.jobs(trio.current_time(), most)
 
     def explain(self, job_id: JobId) -> Explanation | None:
         """All that is known of one job; None for one that was never there or is forgotten."""
