@@ -88,4 +88,6 @@ def _hint(path: str) -> str:
 def method_not_allowed(method: str, path: str, allowed: Iterable[str]) -> Problem:
     """The route is there, for other methods."""
     names = ", ".join(allowed)
-    return Problem("method_not_allowed", f"{path} takes {names}, not {method}", headers=((b"allow", names.encode()),))
+    return Problem(
+        "method_not_allowed", f"{path} takes {names}, not {method}{_hint(path)}", headers=((b"allow", names.encode()),)
+    )

@@ -61,7 +61,9 @@ async def chat(house: House, who: dict[str, str], **more: object) -> Answer:
     return await house.ask("POST", "/v1/chat/completions", CHAT | more, who)
 
 
-@pytest.mark.parametrize("route", ["/v1/models", "/v1/chat/completions", "/metrics", "/api/status", "/nowhere", "/"])
+@pytest.mark.parametrize(
+    "route", ["/v1/models", "/v1/chat/completions", "/metrics", "/api/status", "/nowhere", "/panel"]
+)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -78,7 +80,7 @@ async def chat(house: House, who: dict[str, str], **more: object) -> Answer:
 async def test_H6_with_keys_no_route_answers_without_one(
     autojump_clock: MockClock, route: str, headers: dict[str, str]
 ) -> None:
-    """401 in OpenAI's shape, on this machine too, and nothing has begun; only whether it lives is everybody's."""
+    """401 in OpenAI's shape, here too, and nothing has begun; only /health and the panel's files are everybody's."""
     async with served(autojump_clock, key()) as house:
         answer = await house.ask("POST" if route.endswith("completions") else "GET", route, CHAT, headers)
         assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")

@@ -131,7 +131,7 @@ async def test_H5_a_class_that_is_none_behind_an_at_is_told_the_classes(autojump
     ("path", "said"),
     [
         ("/v1/v1/messages", "goes without /v1"),
-        ("/", "/v1/models"),
+        ("/v1/", "/v1/models"),
         ("/v1", "/health"),
         ("//v1/chat/completions", "//v1/chat/completions, which has a slash more than /v1/chat/completions"),
         ("/v1/chat/completions/", "/v1/chat/completions/, which has a slash more than /v1/chat/completions"),
@@ -141,11 +141,19 @@ async def test_H5_a_class_that_is_none_behind_an_at_is_told_the_classes(autojump
 async def test_H5_the_usual_slips_with_a_base_url_are_told_what_to_change(
     autojump_clock: MockClock, path: str, said: str
 ) -> None:
-    """Anthropic's clients add /v1 themselves; a person opens the bare address."""
+    """Anthropic's clients add /v1 themselves; a person opens the bare base URL."""
     async with serving(autojump_clock) as house:
         answer = await house.ask("POST" if path.endswith("messages") else "GET", path, None)
         assert answer.status == 404
         assert said in str(answer.error["message"])
+
+
+async def test_H5_a_base_url_without_a_path_is_told_what_to_ask(autojump_clock: MockClock) -> None:
+    """A person who opens it sees the panel; a client that posts there is told what clients ask."""
+    async with serving(autojump_clock) as house:
+        answer = await house.ask("POST", "/", HELLO)
+        assert (answer.status, answer.error["code"]) == (405, "method_not_allowed")
+        assert "/v1/chat/completions" in str(answer.error["message"])
 
 
 async def test_options_and_head_are_answered(autojump_clock: MockClock) -> None:

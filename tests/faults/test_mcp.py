@@ -12,7 +12,7 @@ import trio
 from mcp.client.client import Client
 from trio.testing import MockClock
 
-from gridsched.api.app import Front
+from gridsched.api.app import Doors, Front
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.mcp.door import Agents
@@ -112,7 +112,7 @@ async def another_front(house: House, agents: Agents) -> AsyncIterator[str]:
     """A second front of a running server, behind a door that may have been used before."""
     listener, stop = listen("127.0.0.1", 0), trio.Event()
     metrics = Metrics(house.world.engine.info())
-    front = Front(listener, FrontSettings(), metrics, house.authority, agents=agents)
+    front = Front(listener, FrontSettings(), metrics, house.authority, doors=Doors(agents))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(front, house.runtime, stop)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
