@@ -14,6 +14,8 @@ from gridsched.app.start import Machine, Say
 from gridsched.control.audit import FILE, Audit
 from gridsched.control.authority import Authority
 from gridsched.control.keyring import Keyring
+from gridsched.runtime.past import FILE as DECISIONS
+from gridsched.runtime.past import Past
 from gridsched.runtime.tape import Recorder
 from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.configuration import Configuration
@@ -37,7 +39,7 @@ class Again:
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What a server has beside its machine, where it has it: a tape, files and batches, a file to read again and to
-    change, API keys, an audit log, results of benchmarks."""
+    change, API keys, an audit log, results of benchmarks, the files of its decision log."""
 
     recorder: Recorder | None = None
     batches: BatchStore | None = None
@@ -46,6 +48,7 @@ class Beside:
     keyring: Keyring | None = None
     audit: Audit | None = None
     benchmarks: BenchmarkStore | None = None
+    past: Past | None = None
 
 
 NOTHING_BESIDE = Beside()
@@ -66,7 +69,7 @@ def beside_of(
     configuration: Configuration | None,
     say: Say,
 ) -> Iterator[Beside]:
-    """All of it, for as long as the server runs; what the audit log has not written by then is written."""
+    """All of it, for as long as the server runs; what the logs have not written by then is written."""
     authority, keys = access
     if found.data_dir is None:
         yield Beside(tape, None, again, configuration)
@@ -77,6 +80,8 @@ def beside_of(
         closing(BatchStore(found.data_dir, say)) as batches,
         closing(BenchmarkStore(found.data_dir / NAME, say)) as benchmarks,
         closing(Journal(logs / FILE, say)) as journal,
+        closing(Past(logs / DECISIONS, say)) as past,
     ):
         keyring = Keyring(found.data_dir, keys, authority) if keys is not None else None
-        yield Beside(tape, batches, again, configuration, keyring, Audit(journal, found.parts.clock), benchmarks)
+        audit = Audit(journal, found.parts.clock)
+        yield Beside(tape, batches, again, configuration, keyring, audit, benchmarks, past)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import trio
 
+from gridsched import __version__
 from gridsched.api.app import LAST_WORDS_SECONDS, Doors, Front
 from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
@@ -30,6 +31,7 @@ from gridsched.control.own_log import OwnLog
 from gridsched.control.problems import Problem, RequestError
 from gridsched.control.reloading import HANG_UP, WATCHED, Reloader
 from gridsched.control.services import Place, Services
+from gridsched.core.commands import Log, LogEvent
 from gridsched.core.errors import CoreError
 from gridsched.credentials import ApiKey
 from gridsched.engine.child import KILLED_SECONDS
@@ -39,6 +41,7 @@ from gridsched.library.shelf import Shelf
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
 from gridsched.panel.pages import blueprint
+from gridsched.runtime.decisions import DecisionLog
 from gridsched.runtime.heartbeat import Beat
 from gridsched.runtime.runtime import Limits, Runtime
 from gridsched.runtime.steady import SteadyClock
@@ -106,26 +109,8 @@ def serve(
     """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
     somebody asks it to end with another exit code, which is returned. `ready` is called when it takes requests. Raises
     Broken when the scheduler finds that it has a bug; every process has been ended by then."""
-    parts = found.parts
-    metrics = Metrics(parts.engine.info())
-
-    def beat(each: Beat) -> None:
-        found.beat(each)
-        manager.beat()
-        if manager.listens:
-            manager.status(summary(runtime.snapshot()))
-
-    runtime = Runtime(
-        parts,
-        settings.policy(),
-        limits=limits_of(settings),
-        sink=metrics.saw,
-        timed=metrics.decided,
-        recorder=beside.recorder,
-        beat=beat,
-    )
-    metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
-    metrics.watch_logs(parts.engine.lost_log_lines)
+    metrics = Metrics(found.parts.engine.info())
+    runtime = runtime_of(found, settings, metrics, manager, beside)
     reloader: Reloader | None = None
 
     def take_figures(settings: Settings) -> Callable[[], None]:
@@ -166,6 +151,30 @@ def front_of(
     """What serves clients: the API, agents, and the panel."""
     doors = Doors(Agents(), blueprint())
     return Front(listener, figures_of(settings), metrics, authority, store=batches, services=services, doors=doors)
+
+
+def runtime_of(found: Machine, settings: Settings, metrics: Metrics, manager: Manager, beside: Beside) -> Runtime:
+    """The server's inside, seen by the metrics; the service manager is told how it stands."""
+    parts = found.parts
+
+    def beat(each: Beat) -> None:
+        found.beat(each)
+        manager.beat()
+        if manager.listens:
+            manager.status(summary(runtime.snapshot()))
+
+    runtime = Runtime(
+        parts,
+        settings.policy(),
+        limits=limits_of(settings),
+        timed=metrics.decided,
+        recorder=beside.recorder,
+        beat=beat,
+        log=DecisionLog(metrics.saw, beside.past),
+    )
+    metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
+    metrics.watch_logs(parts.engine.lost_log_lines)
+    return runtime
 
 
 def services_of(
@@ -258,6 +267,7 @@ async def _serve(
     """`ready` is called when the first reading of the devices is in, `ending` when the end begins."""
     exit_code = 0
     authority, keys = access
+    runtime.log.begin(__version__, os.getpid(), runtime.parts.clock.wall_seconds())
 
     async def opened(runtime: Runtime, stop: trio.Event) -> None:
         ready()
@@ -282,6 +292,7 @@ async def _serve(
             nursery.start_soon(reloader.run)
         exit_code = await runtime.serve(opened)
         nursery.cancel_scope.cancel()
+    runtime.note(Log(LogEvent.END, figures={"code": exit_code}))
     return exit_code
 
 

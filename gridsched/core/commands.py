@@ -188,6 +188,8 @@ class LogEvent(Enum):
     DEVICE = "device"
     CLOCK = "clock"
     CONFIG = "config"
+    START = "start"
+    END = "end"
 
 
 @record

@@ -135,13 +135,14 @@ class Ticket:
 class Desk:
     """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots."""
 
-    def __init__(self, post: Post, unsettled: Callable[[Grant], None], adviser: Adviser) -> None:
+    def __init__(self, post: Post, unsettled: Callable[[Grant], None], adviser: Adviser, *, last_id: int = 0) -> None:
+        """`last_id`: the number of the last job of the runs before."""
         self.post = post
         self.unsettled = unsettled
         self.adviser = adviser
         self.active: Counter[InstanceId] = Counter()
         self._tickets: dict[JobId, Ticket] = {}
-        self._last_id = 0
+        self._last_id = last_id
         self._idle = trio.Event()
         self._idle.set()
         self._closed = False

@@ -33,7 +33,7 @@ from gridsched.ports import (
 from gridsched.runtime.actor import Actor
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.beside import follow
-from gridsched.runtime.decisions import DecisionLog, Line
+from gridsched.runtime.decisions import DecisionLog
 from gridsched.runtime.desk import Desk
 from gridsched.runtime.dispatch import Dispatch, tell_served
 from gridsched.runtime.heartbeat import Listener, Phase, heartbeat
@@ -90,16 +90,16 @@ class Runtime:
         policy: Policy,
         *,
         limits: Limits = Limits(),
-        sink: Callable[[Line], None] | None = None,
         timed: Callable[[float], None] = lambda seconds: None,  # noqa: ARG005 - nobody asked
         check: bool = False,
         recorder: Recorder | None = None,
         beat: Listener | None = None,
+        log: DecisionLog | None = None,
     ) -> None:
-        """`sink` gets every line of the decision log, `timed` how long each decision took, `beat` every heartbeat."""
+        """`log` keeps the decisions, `timed` is told how long each took, `beat` of every heartbeat."""
         self.parts = parts
         self.limits = limits
-        self.log = DecisionLog(sink)
+        self.log = log or DecisionLog()
         recent = Recent()
         self.dispatch = Dispatch(
             catalog=parts.catalog,
@@ -120,7 +120,7 @@ class Runtime:
         self._host_sampler = held and HostSampler(held, parts.engine.processes, self._actor.post)
         self._watch = ClockWatch(parts.clock, self.note)
         self.adviser = Adviser(parts.catalog)
-        self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser)
+        self.desk = Desk(self._actor.post, self.dispatch.settle, self.adviser, last_id=self.log.last_job)
         self.wishes = Wishes(self._actor.post, self.adviser, Memory(parts.standing, parts.clock))
         self.draining = False
         self._beat = beat

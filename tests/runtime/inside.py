@@ -21,7 +21,7 @@ from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind, Outcome, OutcomeKind
 from gridsched.core.policy import Policy
 from gridsched.ports import Catalog, Clock, DeviceMonitor
-from gridsched.runtime.decisions import Line
+from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.desk import Ticket
 from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.store.memory import MemoryStore
@@ -248,7 +248,7 @@ async def inside(
     runtime = Runtime(
         parts,
         policy or Policy(),
-        sink=lambda line: lines.append((trio.current_time(), line)),
+        log=DecisionLog(lambda line: lines.append((trio.current_time(), line))),
         check=True,
         **more,
     )

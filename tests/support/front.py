@@ -26,7 +26,7 @@ from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
 from gridsched.panel.pages import blueprint
 from gridsched.ports import Clock, DeviceMonitor, HeldOnHost, MemoryPressure, StandingStore
-from gridsched.runtime.decisions import Line
+from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.runtime.tape import Recorder
 from gridsched.store.batches import BatchStore
@@ -213,7 +213,9 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
         pressure=host[1],
         standing=standing,
     )
-    runtime = Runtime(parts, policy or Policy(), sink=sink, timed=metrics.decided, check=True, recorder=recorder)
+    runtime = Runtime(
+        parts, policy or Policy(), log=DecisionLog(sink), timed=metrics.decided, check=True, recorder=recorder
+    )
     metrics.watch(runtime.snapshot, world.catalog, parts.pressure)
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
