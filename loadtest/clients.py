@@ -35,7 +35,9 @@ class Measured:
     """One request as its client saw it. `status` is 0 where no answer came; None is what could not be seen.
 
     `row` is the line of the report it counts in. `queue_seconds` is the server's own figure, the rest is the client's
-    clock. `latency_seconds` runs from sending to the last byte, `first_token_seconds` to the first text of a stream.
+    clock. `latency_seconds` runs from sending to the last byte, or from when it was to be sent (`due` on the clock),
+    `first_token_seconds` to the first text of a stream, `gaps` are the seconds between its texts. `tokens` are those
+    that were generated, as the server counts them, else the texts of the stream; `job` is the server's number of it.
     """
 
     row: str
@@ -44,6 +46,10 @@ class Measured:
     queue_seconds: float | None = None
     first_token_seconds: float | None = None
     error: str = ""
+    due: float = 0.0
+    gaps: tuple[float, ...] = ()
+    tokens: int = 0
+    job: int | None = None
 
 
 @dataclass(slots=True)

@@ -1,15 +1,15 @@
-"""From measured requests to figures: one row for each kind of traffic, as a table and as JSON.
+"""From measured requests to figures: one row for each kind of traffic, and the table of them.
 
-Owns the arithmetic and the shapes. Must never leave a failed request out: it counts among the requests and the errors,
+Owns the arithmetic and the table. Must never leave a failed request out: it counts among the requests and the errors,
 and only its times are not mixed into those of the answered ones.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import chain
 
 from loadtest.clients import Measured
-from loadtest.decisions import Counts
 
 EMBEDDINGS_ROW = "embeddings"
 """Embedding jobs of any class share this row: their times are those of many steps and fit no class's."""
@@ -17,7 +17,8 @@ EMBEDDINGS_ROW = "embeddings"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of traffic. Times in seconds over the answered requests; None where nothing was measured."""
+    """One kind of traffic. Times in seconds over the answered requests; None where nothing was measured. `tokens_per_s`
+    is what they generated together, over the time in which requests were counted."""
 
     requests: int
     errors: int
@@ -27,6 +28,13 @@ class Row:
     queue_p50_s: float | None
     queue_p95_s: float | None
     ttft_p50_s: float | None
+    ttft_p95_s: float | None = None
+    ttft_p99_s: float | None = None
+    inter_token_p50_s: float | None = None
+    inter_token_p95_s: float | None = None
+    inter_token_p99_s: float | None = None
+    queue_p99_s: float | None = None
+    tokens_per_s: float | None = None
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
@@ -35,21 +43,21 @@ def percentile(values: Iterable[float], share: float) -> float | None:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
-def row_of(measured: Sequence[Measured]) -> Row:
-    """The figures of some requests together."""
+def row_of(measured: Sequence[Measured], seconds: float | None = None) -> Row:
+    """The figures of some requests together, which were counted for so long."""
     answered = [one for one in measured if not one.error]
-    latencies = [one.latency_seconds for one in answered]
-    queued = [one.queue_seconds for one in answered if one.queue_seconds is not None]
-    first = [one.first_token_seconds for one in answered if one.first_token_seconds is not None]
+    times = {
+        "": [one.latency_seconds for one in answered],
+        "queue_": [one.queue_seconds for one in answered if one.queue_seconds is not None],
+        "ttft_": [one.first_token_seconds for one in answered if one.first_token_seconds is not None],
+        "inter_token_": list(chain.from_iterable(one.gaps for one in answered)),
+    }
+    tokens = sum(one.tokens for one in answered)
     return Row(
         requests=len(measured),
         errors=len(measured) - len(answered),
-        p50_s=percentile(latencies, 0.5),
-        p95_s=percentile(latencies, 0.95),
-        p99_s=percentile(latencies, 0.99),
-        queue_p50_s=percentile(queued, 0.5),
-        queue_p95_s=percentile(queued, 0.95),
-        ttft_p50_s=percentile(first, 0.5),
+        tokens_per_s=tokens / seconds if tokens and seconds else None,
+        **{f"{name}p{share}_s": percentile(of, share / 100) for name, of in times.items() for share in (50, 95, 99)},
     )
 
 
@@ -79,12 +87,6 @@ def table(rows: Mapping[str, Row]) -> str:
     ]
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     return "\n".join(_line(cells, widths) for cells in (head, *body))
-
-
-def as_json(rows: Mapping[str, Row], counts: Counts, *, seed: int, settings: Mapping[str, object]) -> dict[str, object]:
-    """The report's public shape: `classes`, what the server did meanwhile, and what it takes to run it again."""
-    classes = {name: asdict(row) for name, row in rows.items()}
-    return {"classes": classes, **asdict(counts), "seed": seed, "settings": dict(settings)}
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,8 +1,7 @@
 import pytest
 
 from loadtest.clients import Measured
-from loadtest.decisions import Counts
-from loadtest.report import as_json, percentile, rows_of, table
+from loadtest.report import percentile, row_of, rows_of, table
 
 
 @pytest.mark.parametrize(
@@ -50,15 +49,14 @@ def test_the_table_is_aligned_and_tells_waits_in_milliseconds() -> None:
     assert len(head) == len(chat) == len(batch)
 
 
-def test_the_json_has_the_public_keys() -> None:
-    """The names that scripts rely on."""
-    report = as_json(
-        rows_of([_measured("interactive", 1.0)]), Counts(3, 1, 2, 4), seed=7, settings={"interactive_cooldown": 2.0}
-    )
-    keys = {"classes", "loads", "needless_loads", "evictions", "relief_steps", "seed", "settings"}
-    assert set(report) == keys
-    assert (report["loads"], report["needless_loads"], report["evictions"], report["relief_steps"]) == (3, 1, 2, 4)
-    classes = report["classes"]
-    assert isinstance(classes, dict)
-    times = {"p50_s", "p95_s", "p99_s", "queue_p50_s", "queue_p95_s", "ttft_p50_s"}
-    assert set(classes["interactive"]) == {"requests", "errors"} | times
+def test_gaps_of_all_streams_are_taken_together_and_tokens_over_the_time_they_were_counted() -> None:
+    """A slow stream of many texts weighs as many gaps as it has; a failed one adds neither gaps nor tokens."""
+    streams = [
+        Measured("chat", 200, 1.0, tokens=6, gaps=(0.1,) * 5),
+        Measured("chat", 200, 2.0, tokens=4, gaps=(0.5, 0.5)),
+        Measured("chat", 200, 9.0, tokens=50, gaps=(7.0,) * 20, error="broke off"),
+    ]
+    row = row_of(streams, seconds=4.0)
+    assert (row.inter_token_p50_s, row.inter_token_p95_s) == (0.1, 0.5)
+    assert row.tokens_per_s == 2.5
+    assert row_of(streams).tokens_per_s is None
