@@ -6,24 +6,26 @@ never depends on what a pooled connection went through before.
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import math
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 import trio
 
 from loadtest.sse import SseReader
 
-QUEUE_HEADER = "X-Gridsched-Queue-Ms"
+QUEUE_HEADER, JOB_HEADER = "X-Gridsched-Queue-Ms", "X-Gridsched-Job-Id"
 CLASS_HEADER = "X-Class"
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 300.0
 """How long a client waits for the next byte: low work waits behind every chat. A guess that covers any demo."""
 
 Vector = list[float]
-Reader = Callable[[httpx.Response], Awaitable[float | None]]
-"""Reads an answer to its end; gives the clock's time of the first text of a stream, None where there is none."""
+Message = Mapping[str, object]
+"""One turn of a conversation, as the API has it: a role and a content."""
 
 
 class AnswerFault(Exception):
@@ -70,95 +72,177 @@ class Embedded:
 
 
 @asynccontextmanager
-async def connect(base_url: str) -> AsyncIterator["Client"]:
-    """A client for as long as the block lasts."""
+async def connect(
+    base_url: str,
+    *,
+    api_key: str | None = None,
+    verify: ssl.SSLContext | bool = True,
+    longest_seconds: float = math.inf,
+) -> AsyncIterator["Client"]:
+    """A client for as long as the block lasts. `longest_seconds`: what a request may take in all."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-    async with httpx.AsyncClient(base_url=base_url, trust_env=False, limits=limits, timeout=timeout) as http:
-        yield Client(http)
+    headers = {b"Authorization": f"Bearer {api_key}".encode()} if api_key else {}
+    async with httpx.AsyncClient(
+        base_url=base_url, headers=headers, trust_env=False, limits=limits, timeout=timeout, verify=verify
+    ) as http:
+        yield Client(http, longest_seconds)
 
 
 class Client:
-    """Makes requests, any number at a time. `job_class` travels as a header; None leaves it out."""
+    """Makes requests, any number at a time. `job_class` travels as a header; None leaves it out. `due` is the clock's
+    time at which a request was to be sent, now where it is None."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, longest_seconds: float = math.inf) -> None:
         self.http = http
+        self._longest_seconds = longest_seconds
 
     async def chat(
-        self, row: str, model: str, prompt: str, *, tokens: int, job_class: str | None = None, stream: bool = True
+        self,
+        row: str,
+        model: str,
+        said: str | Sequence[Message],
+        *,
+        tokens: int,
+        job_class: str | None = None,
+        stream: bool = True,
+        due: float | None = None,
     ) -> Generated:
-        """One turn of a conversation, streamed unless told otherwise. `tokens` are generated, and where the engine
+        """The next turn of a conversation, streamed unless told otherwise. `tokens` are generated, and where the engine
         knows `ignore_eos` no fewer, so that every turn is the same work."""
-        message = {"role": "user", "content": prompt}
-        body = _body(model, tokens) | {"messages": [message], "stream": stream}
-        return await self._generate(row, "/v1/chat/completions", body, job_class)
+        messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        body = _body(model, tokens) | {"messages": messages, "stream": stream}
+        body |= {"stream_options": {"include_usage": True}} if stream else {}
+        return await self._generate(row, "/v1/chat/completions", body, job_class, due)
 
     async def complete(
-        self, row: str, model: str, prompt: str, *, tokens: int, job_class: str | None = None
+        self,
+        row: str,
+        model: str,
+        prompt: str,
+        *,
+        tokens: int,
+        job_class: str | None = None,
+        due: float | None = None,
     ) -> Generated:
         """One generation that nobody watches: not streamed."""
-        return await self._generate(row, "/v1/completions", _body(model, tokens) | {"prompt": prompt}, job_class)
+        body = _body(model, tokens) | {"prompt": prompt}
+        return await self._generate(row, "/v1/completions", body, job_class, due)
 
-    async def embed(self, row: str, model: str, texts: list[str], *, job_class: str | None = None) -> Embedded:
+    async def embed(
+        self, row: str, model: str, texts: list[str], *, job_class: str | None = None, due: float | None = None
+    ) -> Embedded:
         """One embedding request with all the texts."""
         gave = Embedded(Measured(row))
 
-        async def read(answer: httpx.Response) -> None:
+        async def read(answer: httpx.Response, _: _Read) -> None:
             raw = await answer.aread()
             # A thousand vectors take a tenth of a second to parse: in a thread, so that nobody else's clock stands.
             gave.vectors, gave.indexes = await trio.to_thread.run_sync(_vectors, raw)
 
         body = {"model": model, "input": texts, "encoding_format": "float"}
-        gave.measured = await self._measure(row, "/v1/embeddings", body, job_class, read)
+        measured = Measured(row, due=trio.current_time() if due is None else due)
+        gave.measured = await self._measure(measured, "/v1/embeddings", body, job_class, read)
         return gave
 
-    async def _generate(self, row: str, path: str, body: Mapping[str, object], job_class: str | None) -> Generated:
-        gave = Generated(Measured(row))
+    async def _generate(
+        self, row: str, path: str, body: Mapping[str, object], job_class: str | None, due: float | None
+    ) -> Generated:
+        gave = Generated(Measured(row, due=trio.current_time() if due is None else due))
 
-        async def read_whole(answer: httpx.Response) -> None:
-            gave.text = _text(_object(await answer.aread()))
+        async def read_whole(answer: httpx.Response, found: _Read) -> None:
+            told = _object(await answer.aread())
+            gave.text, found.tokens = _text(told), _tokens(told) or 0
 
-        async def read_stream(answer: httpx.Response) -> float | None:
-            first_text_at = None
+        async def read_stream(answer: httpx.Response, found: _Read) -> None:
             chat_stream = ChatStream()
             async for chunk in answer.aiter_bytes():
+                before = chat_stream.texts
                 gave.text += chat_stream.feed(chunk)
-                if first_text_at is None and gave.text:
-                    first_text_at = trio.current_time()
+                found.text_at += [trio.current_time()] * (chat_stream.texts - before)
+                found.tokens = chat_stream.tokens
             chat_stream.end()
-            return first_text_at
 
         read = read_stream if body.get("stream") else read_whole
-        gave.measured = await self._measure(row, path, body, job_class, read)
+        gave.measured = await self._measure(gave.measured, path, body, job_class, read)
         return gave
 
     async def _measure(
-        self, row: str, path: str, body: Mapping[str, object], job_class: str | None, read: Reader
+        self, asked: Measured, path: str, body: Mapping[str, object], job_class: str | None, read: "_Reader"
     ) -> Measured:
+        """What came of a request of which row and time are known."""
         headers = {CLASS_HEADER: job_class} if job_class else {}
-        status, queue_seconds, first_text_at, error = 0, None, None, ""
-        began = trio.current_time()
-        try:
-            async with self.http.stream("POST", path, json=body, headers=headers) as answer:
-                status, queue_seconds = answer.status_code, _queue_seconds(answer.headers)
-                if status == httpx.codes.OK:
-                    first_text_at = await read(answer)
-                else:
-                    error = refusal(status, await answer.aread())
-        except (httpx.HTTPError, AnswerFault) as fault:
-            error = str(fault) or type(fault).__name__
-        return Measured(
-            row=row,
-            status=status,
-            latency_seconds=trio.current_time() - began,
-            queue_seconds=queue_seconds,
-            first_token_seconds=None if first_text_at is None else first_text_at - began,
+        found, error = _Read(), f"no answer within {self._longest_seconds:.0f} s"
+        with trio.move_on_after(self._longest_seconds):
+            try:
+                async with self._sent(path, body, headers) as answer:
+                    found.status, found.headers = answer.status_code, answer.headers
+                    if answer.status_code == httpx.codes.OK:
+                        await read(answer, found)
+                        error = ""
+                    else:
+                        error = refusal(answer.status_code, await answer.aread())
+            except (httpx.HTTPError, AnswerFault) as fault:
+                error = str(fault) or type(fault).__name__
+        return replace(
+            asked,
+            status=found.status,
+            latency_seconds=trio.current_time() - asked.due,
+            queue_seconds=_queue_seconds(found.headers),
+            first_token_seconds=found.text_at[0] - asked.due if found.text_at else None,
+            gaps=tuple(after - before for before, after in zip(found.text_at, found.text_at[1:], strict=False)),
+            tokens=found.tokens,
+            job=_job(found.headers),
             error=error,
         )
 
+    @asynccontextmanager
+    async def _sent(
+        self, path: str, body: Mapping[str, object], headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx.Response]:
+        """Send it; the answer is open for as long as the block lasts."""
+        request = self.http.build_request("POST", path, json=body, headers=headers)
+        request.stream = _Body(request.content)
+        answer = await self.http.send(request, stream=True)
+        try:
+            yield answer
+        finally:
+            await answer.aclose()
+
+
+class _Body(httpx.AsyncByteStream):
+    """The bytes of a request in one piece. httpx's own are a generator, which is left in the middle, and complains,
+    when a server goes away while it is sent to."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._left = [raw]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
+@dataclass(slots=True)
+class _Read:
+    """What is known of an answer so far; `text_at` is the clock's time of each text of a stream."""
+
+    status: int = 0
+    headers: httpx.Headers = field(default_factory=httpx.Headers)
+    text_at: list[float] = field(default_factory=list)
+    tokens: int = 0
+
+
+_Reader = Callable[[httpx.Response, _Read], Awaitable[None]]
+"""Reads an answer to its end, and puts down what it finds as it comes."""
+
 
 class ChatStream:
-    """The text of a streamed answer, as its bytes arrive.
+    """The text of a streamed answer, as its bytes arrive. `texts` counts the frames that held some, `tokens` are the
+    server's count where it gave one, else as many.
 
     A fault is kept until the end and raised there: an HTTP body that is left in the middle is not closed in good order,
     so the bytes that follow a fault are read and dropped.
@@ -168,6 +252,13 @@ class ChatStream:
         self._reader = SseReader()
         self._done = False
         self._fault = ""
+        self._counted: int | None = None
+        self.texts = 0
+
+    @property
+    def tokens(self) -> int:
+        """How many were generated so far."""
+        return self.texts if self._counted is None else self._counted
 
     def feed(self, chunk: bytes) -> str:
         """The text that these bytes add; none after a fault."""
@@ -191,7 +282,10 @@ class ChatStream:
         frame = _object(data.encode())
         if "error" in frame:
             raise AnswerFault(f"in the stream: {_message(frame)}")
-        return _text(frame)
+        self._counted = _tokens(frame) or self._counted
+        text = _text(frame)
+        self.texts += bool(text)
+        return text
 
 
 # --- reading answers --------------------------------------------------------------------------------------------
@@ -215,6 +309,19 @@ def _queue_seconds(headers: httpx.Headers) -> float | None:
         return float(headers[QUEUE_HEADER]) / 1000.0
     except (KeyError, ValueError):
         return None
+
+
+def _job(headers: httpx.Headers) -> int | None:
+    number = headers.get(JOB_HEADER, "")
+    return int(number) if number.isascii() and number.isdigit() else None
+
+
+def _tokens(answer: Mapping[str, object]) -> int | None:
+    """How many tokens were generated, where the answer says so."""
+    match answer.get("usage"):
+        case {"completion_tokens": int(tokens)}:
+            return tokens
+    return None
 
 
 def _object(raw: bytes) -> dict[str, object]:

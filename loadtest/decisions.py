@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Self
 
 import httpx
@@ -18,6 +19,8 @@ from loadtest.sse import SseReader
 EVENTS_PATH = "/api/events"
 LOW_CLASSES = ("background", "batch")
 ENDINGS = ("complete", "cancel", "reject")
+MOVES = "R9"
+"""The rule by which a model's successor starts on another device while it still serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Line:
         )
 
     @property
+    def instance(self) -> int:
+        """The number of the process that it is about; 0 for none."""
+        return _count(self.raw, "instance")
+
+    @property
     def is_relief(self) -> bool:
         """A step that starvation let through (rules S5, S5a, S5b)."""
         return self.event == "dispatch" and self.rule.startswith("S5")
@@ -70,11 +78,11 @@ class Followed:
     fault: str = ""
     _changed: trio.Event = field(default_factory=trio.Event)
 
-    async def follow(self, http: httpx.AsyncClient) -> None:
-        """Take every line from the first on, until cancelled or the server ends."""
+    async def follow(self, http: httpx.AsyncClient, *, since: int = 0, once: bool = False) -> None:
+        """Take every line after that number, until cancelled or the server ends; `once`: those that there are."""
         reader = SseReader()
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": "0"}
-        query = {"since": "0", "follow": "1"}
+        headers = {"Accept": "text/event-stream"}
+        query = {"since": str(since), "follow": "0" if once else "1"}
         nothing_may_happen = httpx.Timeout(10.0, read=None)
         try:
             async with http.stream(
@@ -83,7 +91,7 @@ class Followed:
                 answer.raise_for_status()
                 async for chunk in answer.aiter_bytes():
                     self._take(reader, chunk)
-            self.fault = self.fault or "the decision log ended"
+            self.fault = self.fault or ("" if once else "the decision log ended")
         except httpx.HTTPError as fault:
             self.fault = self.fault or f"the decision log broke off: {fault or type(fault).__name__}"
         self._wake()
@@ -115,7 +123,8 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the server did during a load. A load is needless when the model had a process already."""
+    """What the server did during a load. A load is needless when the model had a process already, which was not told to
+    go and is not moved."""
 
     loads: int
     needless_loads: int
@@ -123,20 +132,21 @@ class Counts:
     relief_steps: int
 
 
-def counts_of(lines: Iterable[Line]) -> Counts:
-    """Count over some lines of the log, which must begin where no model is loaded."""
+def counts_of(lines: Iterable[Line], living: Mapping[int, str] = MappingProxyType({})) -> Counts:
+    """Count over some lines of the log, which begin where these processes live: their numbers, with their models."""
     loads = needless = evictions = relief = 0
-    loaded: set[str] = set()
+    lives = dict(living)
     for line in lines:
         match line.event:
             case "load":
                 loads += 1
-                needless += line.model in loaded
-                loaded.add(line.model)
+                needless += line.model in lives.values() and line.rule != MOVES
+                lives[line.instance] = line.model
             case "drain" | "stop" | "exit":
-                loaded.discard(line.model)
+                lives.pop(line.instance, None)
             case "evict":
                 evictions += 1
+                lives.pop(line.instance, None)
             case "dispatch":
                 relief += line.is_relief
     return Counts(loads, needless, evictions, relief)

@@ -13,6 +13,11 @@ from loadtest.clients import Measured
 
 EMBEDDINGS_ROW = "embeddings"
 """Embedding jobs of any class share this row: their times are those of many steps and fit no class's."""
+ROWS = ("interactive", "background", "batch", EMBEDDINGS_ROW)
+"""The classes in their order, and that row."""
+
+ALWAYS = ("", "requests", "errors", "p50 s")
+"""Columns that are shown where nothing was measured, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +75,22 @@ def rows_of(measured: Iterable[Measured]) -> dict[str, Row]:
 
 
 def table(rows: Mapping[str, Row]) -> str:
-    """The rows for a person: seconds for answers, milliseconds for waits."""
-    head = ("", "requests", "errors", "p50 s", "p95 s", "queue p50 ms", "queue p95 ms", "first token p50 ms")
-    body = [
-        (
-            name,
-            str(row.requests),
-            str(row.errors),
-            _seconds(row.p50_s),
-            _seconds(row.p95_s),
-            _milliseconds(row.queue_p50_s),
-            _milliseconds(row.queue_p95_s),
-            _milliseconds(row.ttft_p50_s),
-        )
-        for name, row in rows.items()
-    ]
+    """The rows for a person: seconds for answers, milliseconds for waits. What no row has is left out."""
+    columns = {
+        "": list(rows),
+        "requests": [str(row.requests) for row in rows.values()],
+        "errors": [str(row.errors) for row in rows.values()],
+        "p50 s": [_seconds(row.p50_s) for row in rows.values()],
+        "p95 s": [_seconds(row.p95_s) for row in rows.values()],
+        "p99 s": [_seconds(row.p99_s) for row in rows.values()],
+        "queue p50 ms": [_milliseconds(row.queue_p50_s) for row in rows.values()],
+        "queue p95 ms": [_milliseconds(row.queue_p95_s) for row in rows.values()],
+        "first token p50 ms": [_milliseconds(row.ttft_p50_s) for row in rows.values()],
+        "next token p50 ms": [_milliseconds(row.inter_token_p50_s) for row in rows.values()],
+        "tokens/s": ["-" if row.tokens_per_s is None else f"{row.tokens_per_s:.1f}" for row in rows.values()],
+    }
+    head = [name for name, cells in columns.items() if name in ALWAYS or set(cells) != {"-"}]
+    body = list(zip(*(columns[name] for name in head), strict=True))
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     return "\n".join(_line(cells, widths) for cells in (head, *body))
 

@@ -43,8 +43,12 @@ _QUESTIONS = (
 _TASKS = ("a short notice about", "a plain description of", "a friendly letter about", "a list of facts about")
 
 
+MANY = len(_SUBJECTS) * len(_ACTIONS) * len(_THINGS) * len(_PLACES)
+"""So many documents are all different."""
+
+
 def document(number: int) -> str:
-    """The document of that number, counted from 0; the first 5,000 are all different."""
+    """The document of that number, counted from 0; the first `MANY` are all different."""
     rest, subject = divmod(number, len(_SUBJECTS))
     rest, action = divmod(rest, len(_ACTIONS))
     rest, thing = divmod(rest, len(_THINGS))
@@ -58,6 +62,11 @@ def document(number: int) -> str:
 def documents(count: int) -> list[str]:
     """The first `count` documents."""
     return [document(number) for number in range(count)]
+
+
+def passage(number: int, sentences: int) -> str:
+    """A longer document, of so many sentences; those of neighbours differ."""
+    return " ".join(document(number * sentences + each) for each in range(sentences))
 
 
 def question(number: int) -> str:

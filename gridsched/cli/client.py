@@ -34,18 +34,24 @@ def add_client_arguments(parser: argparse.ArgumentParser) -> None:
 def connect(args: argparse.Namespace) -> httpx.Client:
     """A client for the server that the arguments name, else the usual one, which is put down in them. Never through a
     proxy of the environment. Raises KnownError."""
+    settle(args)
+    headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
+    timeout = httpx.Timeout(10.0, read=None)
+    return httpx.Client(
+        base_url=args.server, headers=headers, trust_env=False, timeout=timeout, verify=trust(args.server, args.ca)
+    )
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Put the server that is meant down in the arguments, by what it knows us and whose certificates count. Raises
+    KnownError."""
     choose(args)
     if not args.server or not args.api_key:
         args.server, token = usual_server(getattr(args, "data_dir", None), args.server)
         args.api_key = args.api_key or token
-    headers = {b"Authorization": f"Bearer {args.api_key}".encode()} if args.api_key else {}
-    timeout = httpx.Timeout(10.0, read=None)
-    return httpx.Client(
-        base_url=args.server, headers=headers, trust_env=False, timeout=timeout, verify=_trust(args.server, args.ca)
-    )
 
 
-def _trust(url: str, ca: str | None) -> ssl.SSLContext | bool:
+def trust(url: str, ca: str | None) -> ssl.SSLContext | bool:
     """Whose certificates are believed: those of the authority that is kept with the server, else the machine's. Raises
     KnownError."""
     if not url.startswith("https:"):

@@ -36,6 +36,11 @@ EXAMPLES = {
     "engine": ("gridsched engine list", "gridsched engine install wheel", "gridsched engine rollback"),
     "install-service": ("gridsched install-service --dry-run", "gridsched install-service"),
     "mcp": ("gridsched mcp", "gridsched mcp --server 10.0.0.7:1234"),
+    "loadtest": (
+        "gridsched loadtest --seconds 60",
+        "gridsched loadtest --mix ambient --json",
+        "gridsched loadtest --url http://10.0.0.7:1234 --chat 2 --background 2 --batch 0 --embed 1 --seed 7",
+    ),
     "simulate": ("gridsched simulate SCENARIO.yaml --seed 1", "gridsched simulate SCENARIO.yaml --json"),
     "replay": ("gridsched serve --record run.tape", "gridsched replay run.tape --check"),
 }

@@ -55,6 +55,7 @@ COMMANDS = {
     "install-service": "gridsched and its watchdog as services of this user (systemd)",
     "completion": "what a shell needs to complete these commands",
     "mcp": "the tools of a server and of its watchdog, for programs that speak MCP over stdio",
+    "loadtest": "clients of every class against a running server, and what came of it",
     "simulate": "what if: the same workload on another card or under another policy, in virtual time",
     "replay": "run what serve --record wrote through the scheduler again, and compare",
 }

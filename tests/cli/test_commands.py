@@ -38,12 +38,13 @@ WORDS: dict[str, list[str]] = {
     "downloads": [],
     "benchmark": ["m"],
     "events": [],
+    "loadtest": ["--seconds", "1"],
     "restart": ["--api-key", "k"],
     "drain": ["--api-key", "k"],
 }
 """Every command that asks a server, with what it needs to ask."""
 
-THIN = tuple(name for name in WORDS if name not in ("plan", "events", "restart", "drain"))
+THIN = tuple(name for name in WORDS if name not in ("plan", "events", "restart", "drain", "loadtest"))
 """Those that show one answer."""
 
 

@@ -38,9 +38,25 @@ def test_S5_a_relief_step_is_known_by_its_rule() -> None:
 
 def test_loads_are_needless_when_a_process_is_there() -> None:
     """A load after an exit is needed, a second one beside the first is not."""
-    log = Log().add("load", model="a").add("ready", model="a").add("load", model="b").add("load", model="a")
-    log.add("evict", model="b").add("stop", model="b").add("load", model="b").job("dispatch", 1, rule="S5")
+    log = Log().add("load", model="a", instance=1).add("ready", model="a", instance=1)
+    log.add("load", model="b", instance=2).add("load", model="a", instance=3)
+    log.add("evict", model="b", instance=2).add("load", model="b", instance=4).job("dispatch", 1, rule="S5")
     assert counts_of(log.lines) == Counts(loads=4, needless_loads=1, evictions=1, relief_steps=1)
+
+
+def test_a_load_beside_a_process_from_before_is_needless() -> None:
+    """The lines begin in the middle of a server's life; what lived then is told to it."""
+    again = Log().add("load", model="a", instance=8)
+    assert counts_of(again.lines, {7: "a"}).needless_loads == 1
+    assert counts_of(again.lines, {7: "b"}).needless_loads == 0
+
+
+def test_R9_a_successor_is_no_needless_load() -> None:
+    """It starts beside the one that it follows; after the move a third one would be."""
+    log = Log().add("load", model="a", instance=2, rule="R9").add("ready", model="a", instance=2)
+    log.add("stop", model="a", instance=1, rule="R9").add("exit", model="a", instance=1)
+    assert counts_of(log.lines, {1: "a"}).needless_loads == 0
+    assert counts_of(log.add("load", model="a", instance=3).lines, {1: "a"}).needless_loads == 1
 
 
 async def test_the_log_is_followed_from_its_first_line() -> None:
@@ -56,7 +72,7 @@ async def test_the_log_is_followed_from_its_first_line() -> None:
         assert await followed.wait_for(lambda line: line.event == "ready", at_most_seconds=5.0)
         nursery.cancel_scope.cancel()
     assert [line.event for line in followed.lines] == ["load", "ready"]
-    assert stub.asked[0].headers["last-event-id"] == "0"
+    assert stub.asked[0].path == "/api/events?since=0&follow=1"
     assert followed.fault == ""
 
 
