@@ -161,7 +161,7 @@ def jobs(services: Services, page: Page) -> JobList:
     """All living jobs, and the operations. Who is told on several pages is told in order of arrival. Raises
     RequestError."""
     now = services.runtime.jobs()
-    entries: list[_Entry] = [*map(waiting, now.waiting), *map(_running, now.running)]
+    entries: list[_Entry] = [*map(waiting, now.waiting), *map(running, now.running)]
     entries += map(operation, services.operations.all())
     told, next_cursor = cut(page, entries, _cursor, _key_of)
     return JobList(
@@ -231,7 +231,7 @@ def one_job(runtime: Runtime, job_id: JobId) -> JobAnswer | None:
         state="waiting" if told.waiting else "running" if told.running else "over",
         text=_text(told),
         waiting=waiting(told.waiting) if told.waiting else None,
-        running=_running(told.running) if told.running else None,
+        running=running(told.running) if told.running else None,
         plan=_plan(told.plan) if told.plan else None,
         story=tuple(line_of(log, runtime.wall_seconds_at(at)) for at, log in told.story),
     )
@@ -262,7 +262,8 @@ def waiting(view: WaitingView) -> WaitingJob:
     )
 
 
-def _running(view: RunningView) -> RunningJob:
+def running(view: RunningView) -> RunningJob:
+    """One job whose step runs."""
     return RunningJob(
         job=view.id,
         job_class=view.job_class.label,

@@ -8,9 +8,11 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from gridsched.control.jobs import WaitingJob, waiting
+from gridsched import __version__
+from gridsched.control.jobs import RunningJob, WaitingJob, running, waiting
 from gridsched.control.reloading import Reloader
 from gridsched.control.verb import Answer
+from gridsched.core.ids import DeviceName
 from gridsched.core.job import JobClass
 from gridsched.core.snapshot import DeviceView, InstanceView
 from gridsched.runtime.decisions import rfc3339
@@ -88,6 +90,7 @@ class InstanceStatus(Answer, frozen=True, kw_only=True):
     slots: Slots
     paused: Annotated[bool, Meta(description="It stands still while people chat (S10).")]
     reserved_bytes: int
+    device_bytes: Annotated[Mapping[DeviceName, int], Meta(description="What each device reserves for it.")]
     estimated_bytes: int
     measured_bytes: Annotated[int | None, Meta(description="What it really takes; null until that is known.")]
     host_held_bytes: Annotated[int | None, Meta(description="What it holds of host memory; null where nobody tells.")]
@@ -113,6 +116,8 @@ class BackOff(Answer, frozen=True, kw_only=True):
 class Status(Answer, frozen=True, kw_only=True):
     """What there is at one moment."""
 
+    time: Annotated[str, Meta(description="This moment, by the server's clock.")]
+    version: Annotated[str, Meta(description="The server's.")]
     draining: Annotated[bool, Meta(description="Whether it takes nobody new.")]
     devices: tuple[DeviceStatus, ...]
     host: HostStatus
@@ -122,6 +127,7 @@ class Status(Answer, frozen=True, kw_only=True):
         tuple[WaitingJob, ...],
         Meta(description=f"The first {MOST_SHOWN} of each class, and what they wait for; list_jobs has them all."),
     ]
+    running: Annotated[tuple[RunningJob, ...], Meta(description="Whose step runs, and on which process.")]
     failed: Annotated[Mapping[str, BackOff], Meta(description="Models whose loads fail.")]
     config_error: Annotated[str | None, Meta(description="Why the configuration on disk is not what runs.")]
     config_needs_restart: Annotated[
@@ -131,8 +137,10 @@ class Status(Answer, frozen=True, kw_only=True):
 
 def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
     """What there is at this moment: devices, processes, queues, who waits and why, models in back-off."""
-    now = runtime.snapshot()
+    now, jobs = runtime.snapshot(), runtime.jobs(MOST_SHOWN)
     return Status(
+        time=rfc3339(runtime.wall_seconds_at(now.at)),
+        version=__version__,
         draining=now.draining,
         devices=tuple(_device(runtime, view, now.at) for view in now.devices),
         host=HostStatus(memory_pressure=_pressure(runtime)),
@@ -144,7 +152,8 @@ def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
             )
             for job_class in JobClass
         },
-        waiting=tuple(map(waiting, runtime.jobs(MOST_SHOWN).waiting)),
+        waiting=tuple(map(waiting, jobs.waiting)),
+        running=tuple(map(running, jobs.running)),
         failed={
             name: BackOff(retry_after_s=round(max(0.0, retry_at - now.at), 3), reason=why)
             for name, (retry_at, why) in now.failed.items()
@@ -212,6 +221,7 @@ def _instance(view: InstanceView, at: float) -> InstanceStatus:
         slots=Slots(total=view.parallel, busy=view.slots_busy),
         paused=view.paused,
         reserved_bytes=view.reserved_bytes,
+        device_bytes=view.device_bytes,
         estimated_bytes=view.estimated_bytes,
         measured_bytes=view.measured_bytes,
         host_held_bytes=view.host_held_bytes,

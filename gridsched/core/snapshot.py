@@ -54,9 +54,9 @@ class DeviceView:
 class InstanceView:
     """One process, or one that is being started or stopped. Times are the actor's clock, in seconds. `paused`: it
     stands still while people chat (S10). `option_key` is of the launch that it is (L2). `reserved_bytes`: what its
-    devices reserve for it, which is what one like it took where that was measured. `host_held_bytes`: of host
-    memory, as `HostMemoryRead` says. `load_seconds` is what its load is expected to take, `expires_at_seconds` when it
-    is unloaded if it stays idle (R6); None for never, and while it works."""
+    devices reserve for it, which is what one like it took where that was measured; `device_bytes` says it by device.
+    `host_held_bytes`: of host memory, as `HostMemoryRead` says. `load_seconds` is what its load is expected to take,
+    `expires_at_seconds` when it is unloaded if it stays idle (R6); None for never, and while it works."""
 
     id: InstanceId
     model: ModelName
@@ -73,6 +73,7 @@ class InstanceView:
     paused: bool = False
     option_key: str = ""
     reserved_bytes: int = 0
+    device_bytes: Mapping[DeviceName, int] = field(default_factory=dict)
     host_held_bytes: int | None = None
     load_seconds: float = 0.0
     expires_at_seconds: float | None = None

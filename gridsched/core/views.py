@@ -268,8 +268,9 @@ def _lease(lease: Lease) -> LeaseView:
 def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
     """One process."""
     option = instance.option
-    pages = [book.reservations.get(instance.id) for book in state.ledger.books.values()]
-    held = [page for page in pages if page is not None]
+    books = state.ledger.books.items()
+    pages = {name: book.reservations[instance.id] for name, book in books if instance.id in book.reservations}
+    held = list(pages.values())
     measured = bool(held) and all(page.measured for page in held)
     expires_at = ahead.idle_until(instance)
     return InstanceView(
@@ -284,6 +285,7 @@ def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
         estimated_bytes=sum(part.total_bytes for part in option.footprint),
         measured_bytes=sum(page.bytes for page in held) if measured else None,
         reserved_bytes=sum(page.bytes for page in held if not page.lost),
+        device_bytes={name: page.bytes for name, page in pages.items() if not page.lost},
         since_seconds=instance.since,
         last_used_seconds=instance.last_used_at,
         paused=instance.paused,

@@ -13,11 +13,23 @@ export class Refused extends Error {
   }
 }
 
-/** The key that is sent; kept for this tab, until it is closed. */
+/** @type {Set<() => void>} */
+const watchers = new Set();
+
+/** The key that is sent; kept for this tab, until it is closed. `watch` tells of another, and gives what ends that. */
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   /** @param {string} word */
-  set: (word) => (word ? sessionStorage.setItem(KEY, word) : sessionStorage.removeItem(KEY)),
+  set: (word) => {
+    if (word) sessionStorage.setItem(KEY, word);
+    else sessionStorage.removeItem(KEY);
+    for (const watcher of [...watchers]) watcher();
+  },
+  /** @param {() => void} watcher */
+  watch: (watcher) => {
+    watchers.add(watcher);
+    return () => void watchers.delete(watcher);
+  },
 };
 
 /** @returns {Record<string, string>} */

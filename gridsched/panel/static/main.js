@@ -1,7 +1,10 @@
-// Which views there are, which one is shown, and how the connection is.
+// Which views there are, which one is shown, how the connection is, and what the top of the page offers.
 
-import { h, put } from "/panel/dom.js";
+import { h, mark, put, say } from "/panel/dom.js";
+import { key } from "/panel/api.js";
 import { follow, known, watch } from "/panel/state.js";
+import { askForKey, toast } from "/panel/ui.js";
+import { log } from "/panel/views/log.js";
 import { overview } from "/panel/views/overview.js";
 
 /**
@@ -10,12 +13,19 @@ import { overview } from "/panel/views/overview.js";
  */
 
 /** @type {View[]} */
-const VIEWS = [overview];
+const VIEWS = [overview, log];
 
-const main = /** @type {HTMLElement} */ (document.getElementById("main"));
-const nav = /** @type {HTMLElement} */ (document.getElementById("views"));
-const connection = /** @type {HTMLElement} */ (document.getElementById("connection"));
+const THEMES = ["system", "light", "dark"];
+const THEME = "gridsched.theme";
+
+const main = element("main");
+const nav = element("views");
 let end = () => {};
+
+/** @param {string} id */
+function element(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
 
 function show() {
   const view = VIEWS.find((each) => `#${each.id}` === location.hash) ?? VIEWS[0];
@@ -23,10 +33,80 @@ function show() {
   put(main);
   put(nav, VIEWS.map((each) => h("a", { href: `#${each.id}`, "aria-current": each === view ? "page" : null }, each.title)));
   document.title = `${view.title} – gridsched`;
+  main.dataset.view = view.id;
   end = view.mount(main);
 }
 
-window.addEventListener("hashchange", show);
-watch(() => put(connection, known.connected ? "connected" : known.refused ? known.refused.message : "no connection; trying again …"));
+function told() {
+  if (known.connected) return "connected";
+  if (known.refused) return known.refused.message;
+  return known.wasConnected ? "no connection; trying again …" : "connecting …";
+}
+
+function theme() {
+  const chosen = document.documentElement.dataset.theme ?? "system";
+  const button = h("button", { type: "button", class: "quiet", onclick: () => {
+    const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % THEMES.length];
+    if (next === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem(THEME, next);
+    } catch {
+      // it holds for this page alone
+    }
+    say(button, `Theme: ${next}`);
+    window.dispatchEvent(new Event("themechange"));
+  } }, `Theme: ${chosen}`);
+  return button;
+}
+
+function keys() {
+  const button = h("button", { type: "button", class: "quiet", onclick: () => askForKey() });
+  const named = () => say(button, key.get() ? "Key: set" : "Key");
+  key.watch(named);
+  named();
+  return button;
+}
+
+let version = "";
+
+/** A page that is older than its server says so, once. */
+function compare() {
+  const now = known.status?.version ?? "";
+  if (!version) version = now;
+  const banner = element("banner");
+  if (!now || now === version || banner.hasChildNodes()) return;
+  const reload = h("button", { type: "button", onclick: () => location.reload() }, "Reload");
+  put(banner, h("p", {}, `This page is of version ${version}; the server is ${now} by now.`), reload);
+}
+
+function connection() {
+  const place = element("connection");
+  say(place, told());
+  mark(place, "data-state", known.connected ? "on" : known.refused ? "refused" : "off");
+  compare();
+}
+
+let asked = "";
+/** A server that wants a key is asked for with one, once for each answer. */
+function wantKey() {
+  const refused = known.refused;
+  if (!refused || refused.status !== 401 || asked === key.get() + refused.message) return;
+  asked = key.get() + refused.message;
+  askForKey(refused.message);
+}
+
+put(element("tools"), keys(), theme());
+element("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+window.addEventListener("hashchange", () => {
+  show();
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+});
+watch(connection);
+watch(wantKey);
 show();
-follow();
+follow({ restarted: () => toast("The server was started again.") });

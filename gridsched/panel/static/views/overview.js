@@ -1,15 +1,48 @@
-// The overview: devices, queues, slots, the timeline of grants.
+// The overview: devices, queues, processes, and the timeline of who had them.
 
-import { h, put } from "/panel/dom.js";
+import { h, say } from "/panel/dom.js";
 import { known, watch } from "/panel/state.js";
+import { deviceBars } from "/panel/views/bars.js";
+import { queues, waiting as whoWaits } from "/panel/views/queues.js";
+import { slots } from "/panel/views/slots.js";
+import { timeline } from "/panel/views/timeline.js";
+
+/** @param {string} title */
+function section(title) {
+  return h("section", { class: "section" }, title ? h("h2", {}, title) : null);
+}
+
+/** What concerns all of the server, in a sentence. @param {any} status */
+function news(status) {
+  if (status.draining) return "The server takes nobody new: it ends when whoever runs has finished.";
+  if (status.config_error) return `The configuration on disk is not what runs: ${status.config_error}`;
+  if (status.config_needs_restart.length) return `After a restart these settings hold: ${status.config_needs_restart.join(", ")}`;
+  return "";
+}
 
 /** @type {import("/panel/main.js").View} */
 export const overview = {
   id: "overview",
   title: "Overview",
   mount(root) {
-    const devices = h("ul");
-    root.append(h("h2", {}, "Devices"), devices);
-    return watch(() => put(devices, (known.status?.devices ?? []).map((/** @type {any} */ device) => h("li", {}, device.name))));
+    const waiting = h("p", { class: "soft" }, "Waiting for the server's status …");
+    const banner = h("p", { class: "warn", role: "status" });
+    const [devices, jobs, times, waits, processes] = [section("Devices"), section("Queues"), section(""), section("Who waits"), section("Processes")];
+    const all = h("div", { class: "stack" }, banner, devices, jobs, times, waits, processes);
+    root.append(waiting, all);
+    const update = [deviceBars(devices), queues(jobs), whoWaits(waits), slots(processes)];
+    const end = timeline(times);
+    const unwatch = watch(() => {
+      waiting.hidden = known.status !== null;
+      all.hidden = known.status === null;
+      if (known.status === null) return;
+      say(banner, news(known.status));
+      banner.hidden = !banner.textContent;
+      for (const each of update) each(known.status);
+    });
+    return () => {
+      unwatch();
+      end();
+    };
   },
 };
