@@ -4,7 +4,9 @@ import { h, mark, put, say } from "/panel/dom.js";
 import { key } from "/panel/api.js";
 import { follow, known, watch } from "/panel/state.js";
 import { askForKey, toast } from "/panel/ui.js";
+import { chat } from "/panel/views/chat.js";
 import { log } from "/panel/views/log.js";
+import { models } from "/panel/views/models.js";
 import { overview } from "/panel/views/overview.js";
 
 /**
@@ -13,7 +15,7 @@ import { overview } from "/panel/views/overview.js";
  */
 
 /** @type {View[]} */
-const VIEWS = [overview, log];
+const VIEWS = [overview, models, chat, log];
 
 const THEMES = ["system", "light", "dark"];
 const THEME = "gridsched.theme";
