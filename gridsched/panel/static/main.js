@@ -8,6 +8,7 @@ import { chat } from "/panel/views/chat.js";
 import { log } from "/panel/views/log.js";
 import { models } from "/panel/views/models.js";
 import { overview } from "/panel/views/overview.js";
+import { work } from "/panel/views/work.js";
 
 /**
  * A view. `mount` fills `root` and gives what ends it: a function that stops its watching.
@@ -15,7 +16,7 @@ import { overview } from "/panel/views/overview.js";
  */
 
 /** @type {View[]} */
-const VIEWS = [overview, models, chat, log];
+const VIEWS = [overview, models, chat, work, log];
 
 const THEMES = ["system", "light", "dark"];
 const THEME = "gridsched.theme";

@@ -48,13 +48,13 @@ async function answer(turn, shown, signal) {
   const body = { model: chosen.model, messages, stream: true, stream_options: { include_usage: true } };
   const response = await send("POST", "/v1/chat/completions", body, { "X-Class": chosen.class }, signal);
   const job = response.headers.get("x-gridsched-job-id");
-  const unwatch = watch(() => {
-    if (!first) say(shown.about, waiting(job));
-  });
   let first = 0;
   let frames = 0;
   let tokens = 0;
   let isWhole = false;
+  const unwatch = watch(() => {
+    if (!first) say(shown.about, waiting(job));
+  });
   try {
     for await (const each of events(response)) {
       const { text, thought, tokens: counted, error } = read(each.data);

@@ -143,8 +143,8 @@ function standing(model) {
   const one = here[0];
   const busy = `${one.slots.busy} of ${one.slots.total} slots busy`;
   if (one.state !== "ready") return `${one.state} for ${span(one.since_s)}`;
-  if (one.slots.busy) return `${one.tier}, ${busy}${one.paused ? ", paused" : ""}`;
-  return `${one.tier}, idle for ${span(one.idle_s)}${one.expires_s === null ? "" : `, goes in ${span(one.expires_s)}`}`;
+  if (one.slots.busy) return `tier ${one.tier}, ${busy}${one.paused ? ", paused" : ""}`;
+  return `tier ${one.tier}, idle for ${span(one.idle_s)}${one.expires_s === null ? "" : `, goes in ${span(one.expires_s)}`}`;
 }
 
 async function everyModel() {
