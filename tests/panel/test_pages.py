@@ -13,7 +13,7 @@ async def test_the_page_and_all_that_it_names_are_there_for_everybody(autojump_c
     async with serving(autojump_clock) as house, await house.connect() as client:
         page = await client.ask("GET", "/")
         named = re.findall(r'(?:href|src)="(/panel/[^"]+)"', page.body.decode())
-        assert (page.status, page.headers["content-type"], len(named)) == (200, "text/html; charset=utf-8", 5)
+        assert (page.status, page.headers["content-type"], len(named)) == (200, "text/html; charset=utf-8", 6)
         for path in ("/", *named):
             answer = await client.ask("GET", path)
             assert (answer.status, answer.headers["x-content-type-options"]) == (200, "nosniff"), path
