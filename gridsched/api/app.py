@@ -1,6 +1,6 @@
-"""The front: one listening socket, its connections, and which application answers what.
+"""The front: its listening sockets, their connections, and which application answers what.
 
-Owns the server's own figures and its end: the listener closes at once, the decision log's followers have ended by then,
+Owns the server's own figures and its end: the listeners close at once, the decision log's followers have ended by then,
 open answers get their grace. `Front` fits `runtime.runtime.Front`.
 """
 
@@ -75,10 +75,12 @@ class Agents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """What else answers: `agents` at `/mcp`; `panel` has the files that everybody may have."""
+    """What else answers: `agents` at `/mcp`; `panel` has the files that everybody may have. `listeners` are further
+    sockets on which all is served."""
 
     agents: Agents | None = None
     panel: Blueprint | None = None
+    listeners: tuple[socket.socket, ...] = ()
 
 
 NO_DOORS = Doors()
@@ -88,7 +90,8 @@ MANAGED = "/api/"
 
 
 class Front:
-    """Serves clients on `listener`, which it takes over, until it is told to stop. One object serves once."""
+    """Serves clients on `listener` and those of `doors`, which it takes over, until it is told to stop. One object
+    serves once."""
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Front:
     ) -> None:
         """`store` has the files and batches, where there is a data directory; `services` are what the verbs work
         on."""
-        self._listener = listener
+        self._listeners = (listener, *doors.listeners)
         self._settings = settings
         self._observer = observer
         self._authority = authority
@@ -149,11 +152,11 @@ class Front:
 
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
-                listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+                listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in self._listeners]
                 accepting.start_soon(data_plane.batches.run)
                 await accepting.start(services.operations.run)
                 accepting.start_soon(watch_owners, services.runtime)
-                accepting.start_soon(partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections))
+                accepting.start_soon(partial(trio.serve_listeners, serve_one, listeners, handler_nursery=connections))
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             await context.terminated.set()

@@ -30,6 +30,7 @@ from gridsched.app.start import (
     certificate_of,
     describe,
     open_port,
+    open_ports,
     read_settings,
     take_data_dir,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "longest_end_seconds",
     "no_model",
     "open_port",
+    "open_ports",
     "open_tape",
     "our_flags",
     "pinned_engine",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gridsched.api.listen import CannotListen, PortTaken, listen
 from gridsched.app.finding import pinned_engine
-from gridsched.app.start import StartError, certificate_of
+from gridsched.app.start import StartError, certificate_of, refuse_one_port_for_two
 from gridsched.control.authority import Authority
 from gridsched.engine.find import find_engine
 from gridsched.settings.schema import Settings
@@ -41,6 +41,7 @@ def refuse_start(
     authority: Authority, data_dir: Path | None, environ: Mapping[str, str], before: Settings, after: Settings
 ) -> None:
     """Raises StartError for settings with which a start would fail. Without a `data_dir` no engine is looked for."""
+    refuse_one_port_for_two(after)
     if after.server.tls != before.server.tls:
         certificate_of(after)
     if (host := after.server.host) != before.server.host:

@@ -100,15 +100,16 @@ def downloads_in(data_dir: Path | None, environ: Mapping[str, str]) -> Downloads
 def serve(
     found: Machine,
     settings: Settings,
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     access: Access,
     ready: Callable[[], None],
     manager: Manager,
     beside: Beside = NOTHING_BESIDE,
 ) -> int:
-    """Run the server until a signal ends it, the first asks it to drain and stop, the second ends it at once; or until
-    somebody asks it to end with another exit code, which is returned. `ready` is called when it takes requests. Raises
-    Broken when the scheduler finds that it has a bug; every process has been ended by then."""
+    """Run the server on these sockets, its own first, until a signal ends it, the first asks it to drain and stop, the
+    second ends it at once; or until somebody asks it to end with another exit code, which is returned. `ready` is
+    called when it takes requests. Raises Broken when the scheduler finds that it has a bug; every process has been
+    ended by then."""
     metrics = Metrics(found.parts.engine.info())
     runtime = runtime_of(found, settings, metrics, manager, beside)
     reloader: Reloader | None = None
@@ -126,9 +127,9 @@ def serve(
         start = partial(refuse_start, access[0], found.engines_dir, os.environ)
         world = ServerWorld(runtime, again.source, found.machinery, settings.policy(), take_figures, start)
         reloader = Reloader(runtime, world, settings, again.tell, partial(note_reload, beside.audit))
-    place, hub = place_of(listener, settings, found.data_dir), downloads_in(found.data_dir, os.environ)
+    place, hub = place_of(listeners[0], settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)
-    front = front_of(listener, settings, metrics, access[0], services, beside.batches)
+    front = front_of(listeners, settings, metrics, access[0], services, beside.batches)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
 
@@ -141,7 +142,7 @@ def serve(
 
 
 def front_of(
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     settings: Settings,
     metrics: Metrics,
     authority: Authority,
@@ -149,7 +150,8 @@ def front_of(
     batches: BatchStore | None,
 ) -> Front:
     """What serves clients: the API, agents, and the panel."""
-    doors = Doors(Agents(), blueprint())
+    listener, *others = listeners
+    doors = Doors(Agents(), blueprint(), tuple(others))
     return Front(listener, figures_of(settings), metrics, authority, store=batches, services=services, doors=doors)
 
 

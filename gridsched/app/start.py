@@ -5,7 +5,8 @@ Owns `StartError`, a sentence with what to do and an exit code, and `Machine`: w
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,10 +103,33 @@ def take_data_dir(flag: Path | None, environ: Mapping[str, str], *, or_visit: bo
 
 def open_port(settings: Settings) -> socket.socket:
     """The public socket, listening. Raises StartError."""
+    return _listening(settings.server.host, settings.server.port, "with --port")
+
+
+@contextmanager
+def open_ports(settings: Settings) -> Iterator[tuple[socket.socket, ...]]:
+    """The public socket, and that of `panel.port` where there is one, both listening. Raises StartError."""
+    refuse_one_port_for_two(settings)
+    with ExitStack() as opened:
+        found = [opened.enter_context(open_port(settings))]
+        if settings.panel.port is not None:
+            second = _listening(settings.server.host, settings.panel.port, "for panel.port")
+            found.append(opened.enter_context(second))
+        yield tuple(found)
+
+
+def refuse_one_port_for_two(settings: Settings) -> None:
+    """Raises StartError where the panel's own port is the server's."""
+    if settings.panel.port and settings.panel.port == settings.server.port:
+        text = f"{settings.panel.port} is server.port, where the panel is anyway: leave it out, or choose another"
+        raise StartError(settings.told(("panel", "port"), text))
+
+
+def _listening(host: str, port: int, how: str) -> socket.socket:
     try:
-        return listen(settings.server.host, settings.server.port)
+        return listen(host, port)
     except PortTaken as error:
-        raise StartError(f"{error}; stop it, or choose another port with --port", PORT_TAKEN) from None
+        raise StartError(f"{error}; stop it, or choose another port {how}", PORT_TAKEN) from None
     except CannotListen as error:
         raise StartError(str(error)) from None
 

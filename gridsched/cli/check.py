@@ -60,7 +60,7 @@ def _keys_problem(data_dir: Path | None, host: str, *, insecure: bool) -> tuple[
 def _listened(settings: Settings) -> tuple[str, tuple[str, ...]]:
     """The address that a server would have, and why it could not listen now."""
     try:
-        with app.open_port(settings) as listener:
+        with app.open_ports(settings) as (listener, *_):
             return str(listener.getsockname()[0]), ()
     except app.StartError as error:
         return settings.server.host, (str(error),)

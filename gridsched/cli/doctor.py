@@ -143,7 +143,13 @@ def _services() -> Iterator[Finding]:
 def _port(settings: Settings, holder: Holder | None) -> Finding:
     if holder is not None and holder.port == settings.server.port:
         return Finding("port", OK, f"{holder} has it: the server of this data directory")
-    return _tried("port", f"{settings.server.port} is free", lambda: app.open_port(settings).close())
+    ports = [str(each) for each in (settings.server.port, settings.panel.port) if each is not None]
+
+    def try_both() -> None:
+        with app.open_ports(settings):
+            pass
+
+    return _tried("port", f"{' and '.join(ports)} {'is' if len(ports) == 1 else 'are'} free", try_both)
 
 
 def _tried(about: str, text: str, what: Callable[[], None], do: str = "") -> Finding:

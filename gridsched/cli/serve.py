@@ -59,7 +59,7 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
     settings, source = settings_of(args)
     scheme = "https" if app.certificate_of(settings) is not None else "http"
     with (
-        app.open_port(settings) as listener,
+        app.open_ports(settings) as listeners,
         machine(args, settings) as found,
         recording(args, settings) as tape,
     ):
@@ -68,7 +68,7 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
             tell(row)
         for problem in table.unservable(found):
             tell(f"problem    {printable(problem)}")
-        host, port = listener.getsockname()[:2]
+        (host, port), *others = (each.getsockname()[:2] for each in listeners)
         where = f"[{host}]" if ":" in host else host
         found.say_port(port, host)
         access = app.access_in(found.data_dir, say, insecure=args.insecure)
@@ -78,13 +78,15 @@ def _serve(args: argparse.Namespace, manager: Manager) -> int:
 
         def ready() -> None:
             tell(f"listening  {scheme}://{where}:{port}")
+            for _, second in others:
+                tell(f"panel      {scheme}://{where}:{second}")
             manager.ready()
 
         again = app.Again(source_of(args), lambda line: tell(printable(line)))
         configuration = app.configuration_in(again.source)
         with app.beside_of(found, access, tape, again, configuration, say) as beside:
             _keep_what_is_there()
-            code = app.serve(found, settings, listener, access, ready, manager, beside)
+            code = app.serve(found, settings, listeners, access, ready, manager, beside)
     if code == RESTART:
         tell(f"ended      a restart was asked for: whoever runs this starts it again ({code})")
     return code

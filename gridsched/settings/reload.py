@@ -64,7 +64,7 @@ _WORDS: Final[Mapping[Effect, str]] = {
         """,
     Effect.SERVER: """
         server.host server.port server.tls.certificate server.tls.key
-        devices.host_budget devices.ignore devices.total engine.path
+        devices.host_budget devices.ignore devices.total engine.path panel.port
         """,
     Effect.WATCHDOG: "watchdog.port",
 }

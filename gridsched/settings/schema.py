@@ -303,6 +303,16 @@ class WatchdogSettings(Section):
     )
 
 
+class PanelSettings(Section):
+    """The page for a browser."""
+
+    port: Annotated[int | None, or_word(whole(0, 65535), "null")] = _setting(
+        None,
+        "A second port of the same host, on which all is served as on the first, so that a panel can have an address of"
+        " its own; 0 takes a free one, `null` is none.",
+    )
+
+
 def _named(what: str) -> BeforeValidator:
     """Nothing is none of them; anything but a mapping is a fault."""
 
@@ -340,6 +350,7 @@ class Settings(Section):
         {}, "Served names that stand for several sizes each (R10)."
     )
     batches: BatchesSettings = _setting(BatchesSettings(), "Files and batches.")
+    panel: PanelSettings = _setting(PanelSettings(), "The page for a browser.")
     watchdog: WatchdogSettings = _setting(WatchdogSettings(), "The recovery sidecar.")
 
     _places: Places = PrivateAttr(default_factory=Places)

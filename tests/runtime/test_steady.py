@@ -294,7 +294,7 @@ def test_D13_the_server_goes_by_it() -> None:
 
     try:
         code = app.serve(
-            simulated_machine(settings), settings, listen("127.0.0.1", 0), (Authority(), None), ready, Manager()
+            simulated_machine(settings), settings, [listen("127.0.0.1", 0)], (Authority(), None), ready, Manager()
         )
     finally:
         sys.setswitchinterval(interval)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridsched.app import StartError, certificate_of, figures_of
+from gridsched.app import StartError, certificate_of, figures_of, open_ports
 from gridsched.core.job import JobClass, Quality
 from gridsched.core.policy import Eviction, Policy, QueueLimits
 from gridsched.daytime import Window
@@ -63,6 +63,12 @@ def refused_certificate(settings: Settings) -> str | None:
     except StartError as error:
         return str(error).partition("tls.")[2]
     return None
+
+
+def panel_port(settings: Settings) -> bool:
+    """Whether a second port is opened, on another number than the first."""
+    with open_ports(settings.model_copy(update={"server": settings.server.model_copy(update={"port": 0})})) as opened:
+        return len({each.getsockname()[1] for each in opened}) == 2
 
 
 CASES = {
@@ -156,6 +162,7 @@ CASES = {
     "batches.window": Case("22:00–7:00", lambda s: figures_of(s).batches.window, Window(22 * 60, 7 * 60)),  # noqa: RUF001
     "batches.max_file": Case("1KiB", lambda s: figures_of(s).batches.max_file_bytes, 1024),
     "batches.keep": Case("2d", lambda s: figures_of(s).batches.keep_seconds, 2 * 86400.0),
+    "panel.port": Case("0", panel_port, True),
     "watchdog.port": Case("4321", lambda s: s.watchdog.port, 4321),
 }
 

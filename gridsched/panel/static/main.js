@@ -19,6 +19,7 @@ import { work } from "/panel/views/work.js";
 const VIEWS = [overview, models, chat, work, log];
 
 const THEMES = ["system", "light", "dark"];
+const SIGNS = /** @type {Record<string, string>} */ ({ system: "◐", light: "○", dark: "●" });
 const THEME = "gridsched.theme";
 
 const main = element("main");
@@ -47,7 +48,11 @@ function told() {
 }
 
 function theme() {
-  const chosen = document.documentElement.dataset.theme ?? "system";
+  const named = (/** @type {string} */ chosen) => {
+    put(button, `${SIGNS[chosen]} `, h("span", { class: "wide" }, chosen));
+    mark(button, "aria-label", `Theme: ${chosen}`);
+    mark(button, "title", `Theme: ${chosen}`);
+  };
   const button = h("button", { type: "button", class: "quiet", onclick: () => {
     const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % THEMES.length];
     if (next === "system") delete document.documentElement.dataset.theme;
@@ -57,9 +62,10 @@ function theme() {
     } catch {
       // it holds for this page alone
     }
-    say(button, `Theme: ${next}`);
+    named(next);
     window.dispatchEvent(new Event("themechange"));
-  } }, `Theme: ${chosen}`);
+  } });
+  named(document.documentElement.dataset.theme ?? "system");
   return button;
 }
 

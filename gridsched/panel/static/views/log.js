@@ -86,7 +86,7 @@ function decisions(root) {
 /** The engines' logs. @param {Element} root */
 function engines(root) {
   const select = /** @type {HTMLSelectElement} */ (h("select", { id: "log-of" }));
-  const place = h("pre", { class: "lines scroll", tabindex: "0", role: "group", "aria-label": "Lines of the log" }, "Choose a log.");
+  const place = h("pre", { class: "lines scroll", tabindex: "0", role: "group", "aria-label": "Lines of the log" });
   const read = async () => {
     const told = await ask("GET", `/api/logs/${encodeURIComponent(select.value)}?lines=500`);
     say(place, told.lines.length ? told.lines.join("\n") : "Nothing was written.");
@@ -105,7 +105,7 @@ function engines(root) {
   });
   select.addEventListener("change", () => refresh.click());
   root.append(h("h2", {}, "Logs of the engines"), h("div", { class: "filters" }, h("div", { class: "field" }, h("label", { for: "log-of" }, "Log of"), select), refresh), place);
-  names().catch((fault) => say(place, fault.message));
+  refresh.click();
 }
 
 /** @type {import("/panel/main.js").View} */
