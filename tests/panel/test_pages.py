@@ -30,7 +30,7 @@ async def test_a_file_that_is_not_there_is_a_404_in_the_usual_shape(autojump_clo
             assert (answer.status, answer.error["code"]) == (404, "not_found"), path
 
 
-def test_the_policy_lets_nothing_inline_run() -> None:
-    """M9: no unsafe-inline, no unsafe-eval, nothing from elsewhere."""
+def test_M9_the_policy_lets_nothing_inline_run() -> None:
+    """No unsafe-inline, no unsafe-eval, nothing from elsewhere."""
     assert "unsafe" not in POLICY
     assert "default-src 'none'" in POLICY

@@ -100,17 +100,17 @@ class Gateway:
             raise
 
 
-def start(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Gateway:
-    """`gridsched serve` with these words, on a free port, its data under `folder`; returns when it can serve. `env` is
-    put over ours."""
-    gateway = begin(folder, *words, env=env)
+def start(folder: Path, *words: str, env: Mapping[str, str] | None = None, port: int | None = None) -> Gateway:
+    """`gridsched serve` with these words, on this port or a free one, its data under `folder`; returns when it can
+    serve. `env` is put over ours."""
+    gateway = begin(folder, *words, env=env, port=port)
     gateway.wait_until_up()
     return gateway
 
 
-def begin(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Gateway:
+def begin(folder: Path, *words: str, env: Mapping[str, str] | None = None, port: int | None = None) -> Gateway:
     """The same, returned at once."""
-    port = free_port()
+    port = port or free_port()
     log = folder / "serve.log"
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(

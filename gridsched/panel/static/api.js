@@ -62,6 +62,7 @@ export async function ask(method, path, body, headers = {}) {
  * @param {AbortSignal} [signal]
  */
 export async function send(method, path, body, headers = {}, signal) {
+  /** @type {Record<string, string>} */
   const said = body === undefined ? {} : { "Content-Type": "application/json" };
   let answer;
   try {

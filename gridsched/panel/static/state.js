@@ -45,7 +45,7 @@ function changed() {
 
 /**
  * Follow the server for as long as the page lives; one that has gone is waited for, and asked for what it has said
- * meanwhile. `restarted` is called when it was another run of it that answered.
+ * meanwhile. `restarted` is called when another run of it has begun since the page first heard of it.
  * @param {{restarted: () => void}} told
  */
 export async function follow({ restarted }) {
@@ -65,14 +65,11 @@ export async function follow({ restarted }) {
       const answer = await send("GET", "/api/events?status=1", undefined, headers, ending.signal);
       known.connected = known.wasConnected = true;
       known.refused = null;
-      let isFirst = Boolean(last);
       changed();
       for await (const each of events(answer)) {
         heard();
         if (each.event === "status") take(JSON.parse(each.data));
         else {
-          if (isFirst && each.id && Number(each.id) <= Number(last)) restarted();
-          isFirst = false;
           last = each.id || last;
           add(JSON.parse(each.data), restarted);
         }
@@ -89,16 +86,19 @@ export async function follow({ restarted }) {
   }
 }
 
+let firstSeen = Infinity;
+
 /** @param {any} status */
 function take(status) {
   known.status = status;
+  if (firstSeen === Infinity) firstSeen = Date.parse(status.time);
   const skew = Date.parse(status.time) - Date.now();
   if (Number.isFinite(skew)) known.skew = skew;
 }
 
 /** @param {any} line @param {() => void} restarted */
 function add(line, restarted) {
-  if (line.event === "start" && known.count > 0 && Date.parse(line.time) > Date.parse(known.lines.at(-1)?.time ?? "")) restarted();
+  if (line.event === "start" && Date.parse(line.time) > firstSeen) restarted();
   known.lines.push(line);
   known.count += 1;
   if (known.lines.length > KEPT_LINES) known.lines.splice(0, known.lines.length - KEPT_LINES);

@@ -205,7 +205,8 @@ export class Picture {
     const { x, y, width, height } = box;
     if (lane.kind === "grant") {
       context.fillStyle = this.colour(lane.class || "batch");
-      context.fillRect(x, y, Math.max(1, width - 0.5), height);
+      const [left, right] = [Math.round(x), Math.round(x + width)];
+      context.fillRect(left, y, Math.max(1, right - left), height); // on whole points, so that short ones are seen
     } else if (lane.kind === "mode") {
       context.fillStyle = this.colour("chatting");
       context.fillRect(x, y, width, height);
