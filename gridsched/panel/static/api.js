@@ -15,14 +15,29 @@ export class Refused extends Error {
 
 /** @type {Set<() => void>} */
 const watchers = new Set();
+let kept = stored((storage) => storage.getItem(KEY)) ?? "";
+
+/**
+ * What this tab keeps; a browser that keeps nothing for pages is no fault.
+ * @template T
+ * @param {(storage: Storage) => T} use
+ * @returns {T|undefined}
+ */
+function stored(use) {
+  try {
+    return use(sessionStorage);
+  } catch {
+    return undefined;
+  }
+}
 
 /** The key that is sent; kept for this tab, until it is closed. `watch` tells of another, and gives what ends that. */
 export const key = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
+  get: () => kept,
   /** @param {string} word */
   set: (word) => {
-    if (word) sessionStorage.setItem(KEY, word);
-    else sessionStorage.removeItem(KEY);
+    kept = word;
+    stored((storage) => (word ? storage.setItem(KEY, word) : storage.removeItem(KEY)));
     for (const watcher of [...watchers]) watcher();
   },
   /** @param {() => void} watcher */

@@ -43,7 +43,7 @@ function show() {
 
 function told() {
   if (known.connected) return "connected";
-  if (known.refused) return known.refused.message;
+  if (known.refused) return known.refused.status === 401 ? "a key is wanted" : known.refused.message;
   return known.wasConnected ? "no connection; trying again …" : "connecting …";
 }
 

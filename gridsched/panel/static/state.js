@@ -37,7 +37,13 @@ function changed() {
   isTold = true;
   const tell = () => {
     isTold = false;
-    for (const watcher of watchers) watcher();
+    for (const watcher of watchers) {
+      try {
+        watcher();
+      } catch (fault) {
+        console.error(fault); // the others are told all the same
+      }
+    }
   };
   if (document.visibilityState === "visible") requestAnimationFrame(tell);
   else setTimeout(tell, AGAIN_MS); // nobody looks, and no frame is drawn

@@ -4,6 +4,7 @@ import { h, put } from "/panel/dom.js";
 import { Refused, key } from "/panel/api.js";
 
 const SHOWN_MS = 6000;
+const SENDABLE = /^[\x21-\x7e]*$/;
 const WANT_A_KEY = new Set(["invalid_api_key", "insufficient_scope", "remote_admin_requires_credential"]);
 
 /**
@@ -122,7 +123,9 @@ export async function askForKey(why = "") {
   );
   document.querySelector("dialog:last-of-type")?.setAttribute("data-key", "");
   const result = await asked;
-  if (result === "set") key.set(input.value.trim());
+  const word = input.value.trim();
+  if (result === "set" && !SENDABLE.test(word)) toast("That cannot be a key: keys are of letters, digits and signs, without a space.", { fault: true });
+  else if (result === "set") key.set(word);
   if (result === "forget") key.set("");
 }
 

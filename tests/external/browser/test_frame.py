@@ -97,8 +97,8 @@ def test_a_page_that_is_older_than_its_server_says_so(page: Page) -> None:
         route.fulfill(response=answer, body=answer.text().replace(f'"version":"{__version__}"', '"version":"99.1"'))
 
     page.route("**/api/events?*", another)
-    page.evaluate("sessionStorage.setItem('gridsched.key', 'x')")
-    page.get_by_role("button", name="Key: set").or_(page.get_by_role("button", name="Key")).click()
+    page.get_by_role("button", name="Key").click()
+    page.get_by_label("API key or admin token").fill("whatever")
     page.get_by_role("dialog").get_by_role("button", name="Use it").click()
     expect(page.locator("#banner")).to_contain_text(
         f"This page is of version {__version__}; the server is 99.1 by now."

@@ -69,7 +69,7 @@ def walked(page: Page) -> Iterator[tuple[str, str]]:
 def test_M9_what_comes_from_outside_is_text_in_every_view(browser: Browser, bench: Bench) -> None:
     """Nothing runs, nothing is made of it, the policy is not even asked; and it is there to be read."""
     device = bench.status()["devices"][0]["name"]
-    as_admin(bench, "POST", "/api/leases", {"devices": [device], "owner": f"owner {QUOTES}"})
+    as_admin(bench, "POST", "/api/leases", {"devices": [device], "owner": f"owner {QUOTES}", "ttl_s": 60})
     said: list[str] = []
     for page in opened(browser, bench.gateway.url):
         page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))

@@ -27,8 +27,9 @@ export const overview = {
   mount(root) {
     const waiting = h("p", { class: "soft" }, "Waiting for the server's status …");
     const banner = h("p", { class: "warn", role: "status" });
-    const [devices, jobs, times, waits, processes] = [section("Devices"), section("Queues"), section(""), section("Who waits"), section("Processes")];
-    const all = h("div", { class: "stack" }, banner, devices, jobs, times, waits, processes);
+    const [devices, jobs, times] = [section("Devices"), section("Queues"), section("")];
+    const [processes, waits] = [section("Processes"), section("Who waits")];
+    const all = h("div", { class: "stack" }, banner, devices, jobs, times, processes, waits);
     root.append(waiting, all);
     const update = [deviceBars(devices), queues(jobs), whoWaits(waits), slots(processes)];
     const end = timeline(times);

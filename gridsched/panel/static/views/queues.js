@@ -7,6 +7,7 @@ import { button, cell, table } from "/panel/ui.js";
 import { cancel, explain } from "/panel/views/explain.js";
 
 const AT_FIRST = 8;
+const AT_FIRST_ON_A_PHONE = 3;
 
 export const CLASSES = ["interactive", "background", "batch"];
 const ABOUT = /** @type {Record<string, string>} */ ({
@@ -78,7 +79,7 @@ export function waiting(root) {
   const { element, body } = table("Jobs that wait", ["job", "class", "model", "waits", "runs in", "because", ""]);
   const none = h("p", { class: "soft" }, "Nobody waits.");
   const more = h("p", { class: "soft" });
-  let most = AT_FIRST;
+  let most = window.matchMedia("(max-width: 640px)").matches ? AT_FIRST_ON_A_PHONE : AT_FIRST;
   const all = h("button", { type: "button", onclick: () => {
     most = Infinity;
     if (known.status) update(known.status);
