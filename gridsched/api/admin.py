@@ -100,7 +100,7 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/api/events")
     async def get_events() -> Response:
-        return events(house.runtime, feed)
+        return await events(house.runtime, feed)
 
 
 def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:

@@ -25,6 +25,7 @@ EXAMPLES = {
     "events": (
         "gridsched events --follow",
         "gridsched events --event load --event evict",
+        "gridsched events --since 5m --class background",
         "gridsched events --job 17 --json",
     ),
     "logs": ("gridsched logs qwen3-8b --lines 100", "gridsched logs gateway"),

@@ -18,6 +18,7 @@ from gridsched.control.jobs import OperationAnswer
 from gridsched.control.problems import STATUS
 from gridsched.control.services import Services
 from gridsched.control.verb import Answer, Call, Consequences, Nothing, Rest, Verb, schema_of_anything
+from gridsched.core.job import JobClass
 from gridsched.credentials import Scope
 
 Schema = dict[str, Any]
@@ -282,9 +283,10 @@ _HEALTH: Final[Schema] = {
 }
 _DEEP: Final = _of_query("deep", "1: run a real request against each loaded model.", {"enum": ["0", "1"]})
 _OF_EVENTS: Final = [
-    _of_query("since", "The number of the last line that is known; Last-Event-ID goes before.", _NUMBER),
+    _of_query("since", "A line's number, 5m, a time with its zone, or start. Last-Event-ID goes before.", _TEXT),
     _of_query("follow", "0: end with the lines that are kept.", {"enum": ["0", "1"]}),
     _of_query("event", "Only these events; may be given several times.", {"type": "array", "items": _TEXT}),
+    _of_query("class", "Only lines about this class.", {"enum": [each.label for each in JobClass]}),
     _of_query("model", "Only lines about this model, by any of its names.", _TEXT),
     _of_query("job", "Only lines about this job.", _NUMBER),
     _of_query("status", "1: the status too, as events of that name.", {"enum": ["0", "1"]}),

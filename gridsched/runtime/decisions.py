@@ -6,9 +6,10 @@ still kept, and nobody waits for it, nor for the disk.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import UTC, datetime
 from itertools import takewhile
+from operator import itemgetter
 
 import trio
 
@@ -104,7 +105,7 @@ class DecisionLog:
         newest.reverse()
         return newest[:most]
 
-    async def older(self, seq: int, which: Which) -> AsyncIterator[Read]:
+    async def older(self, seq: int, which: Which) -> AsyncGenerator[Read, None]:
         """The lines after number `seq` that are no longer in memory, and at the end some that are: nothing where all
         are there, or none is kept elsewhere."""
         if self._past is None or (self._lines and self._lines[0][0] <= seq + 1):
@@ -113,12 +114,11 @@ class DecisionLog:
         while (read := await in_thread(lambda: next(reads, None), abandon_on_cancel=True)) is not None:
             yield read
 
-    async def oldest(self) -> int:
-        """The number of the first line that is kept anywhere; that of the next where none is."""
-        here = self._lines[0][0] if self._lines else self.last_seq + 1
-        if self._past is None:
-            return here
-        return min(here, await in_thread(self._past.oldest, abandon_on_cancel=True) or here)
+    async def oldest(self) -> Numbered | None:
+        """The first line that is kept anywhere."""
+        here = self._lines[0] if self._lines else None
+        there = await in_thread(self._past.oldest, abandon_on_cancel=True) if self._past is not None else None
+        return min(filter(None, (here, there)), key=itemgetter(0), default=None)
 
     async def number_at(self, wall_seconds: float) -> int:
         """The number of the last line before a time: the lines after it are those since then. A clock that was set back

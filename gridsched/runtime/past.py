@@ -60,6 +60,9 @@ class Which:
         return tuple(msgspec.json.encode({key: value})[1:-1] for key, value in asked.items() if value is not None)
 
 
+ALL = Which()
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """Lines that were looked for, and the number of the last that was looked at."""
@@ -99,10 +102,12 @@ class Past:
             blocks = chain.from_iterable(map(blocks_of, files))
             return max((int(job) for block in blocks for job in _JOB.findall(block)), default=0)
 
-    def oldest(self) -> int:
-        """The number of the first line that is kept; 0 where none is."""
+    def oldest(self) -> Numbered | None:
+        """The first line that is kept."""
+        waiting = self._rows.waiting()
         with self._rows.opened() as files:
-            return next((head[0] for file in reversed(files) if (head := _head(file)) is not None), 0)
+            written = next(filter(None, map(_head, reversed(files))), None)
+        return written or next(((row["seq"], row) for row in waiting), None)
 
     def number_at(self, time: str) -> int:
         """The number of the last line that is older than a time, as the lines have it; 0 where none is. Where the clock

@@ -250,14 +250,19 @@ SHARE = Reads(
 )
 
 
+def seconds_of(value: object) -> float | None:
+    """How long a number with a unit is; None for what is none."""
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    return None if match is None else float(match[1]) * _SECONDS[match[2]]
+
+
 def duration(lowest_seconds: float = 0.0) -> Reads:
     """A number with a unit (`300ms`, `2s`, `5m`, `1h`, `7d`), in seconds."""
 
     def read(value: object, _: ValidationInfo) -> float:
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
+        seconds = seconds_of(value)
+        if seconds is None:
             raise ValueError(f"expected a duration such as 300ms, 2s, 5m or 1h, {shown(value)}")
-        seconds = float(match[1]) * _SECONDS[match[2]]
         if not lowest_seconds <= seconds <= LONGEST_SECONDS:
             raise ValueError(f"must be from {lowest_seconds:g}s to {LONGEST_SECONDS / 3600:g}h, {shown(value)}")
         return seconds

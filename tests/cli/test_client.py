@@ -31,7 +31,7 @@ def arguments(*words: str) -> argparse.Namespace:
 def refused(answer: httpx.Response) -> Exception:
     """Why this answer's events cannot be read."""
     with answering(answer) as client, pytest.raises((httpx.HTTPError, NotOurs)) as caught:
-        list(read_events(client, since=0, follow=False))
+        list(read_events(client, since="", follow=False))
     return caught.value
 
 

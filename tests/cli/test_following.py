@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import httpx
@@ -53,7 +55,7 @@ def scripted(
     monkeypatch.setattr("gridsched.cli.events.AGAIN_SECONDS", 0.0)
     monkeypatch.setattr("gridsched.cli.client.LOOK_SECONDS", 0.0)
     return argparse.Namespace(
-        since=0, follow=True, server="http://h", events=["load", "evict"], model="m", job=None
+        since="5m", follow=True, server="http://h", events=["load", "evict"], model="m", job=None, job_class="batch"
     ), seen
 
 
@@ -71,9 +73,10 @@ def test_what_is_followed_goes_on_where_it_was_when_the_server_is_back(
     args, seen = scripted(monkeypatch, answers)
     told = [each["seq"] for each in islice(events.lines(args), 3)]
     assert told == [1, 2, 3]
-    assert [request.headers.get("last-event-id") for request in seen] == [None, "2", "2", "2"]
+    assert [request.url.params["since"] for request in seen] == ["5m", "2", "2", "2"]
     assert {request.extensions["timeout"]["read"] for request in seen} == {events.SILENT_SECONDS}
-    assert {request.url.query for request in seen} == {b"event=load&event=evict&model=m&follow=1"}
+    others = {request.url.copy_remove_param("since").query for request in seen}
+    assert others == {b"event=load&event=evict&class=batch&model=m&follow=1"}
     assert capsys.readouterr().err == "gridsched: the server at http://h has gone; this goes on when it is back\n"
 
 
@@ -116,6 +119,27 @@ def test_an_operation_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) ->
     for last, words in (({"state": "failed", "error": error}, "m does not fit"), ({"state": "cancelled"}, "cancelled")):
         with pytest.raises(Refused, match=words):
             followed([half, last])
+
+
+def test_a_time_is_asked_for_as_the_server_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times without a zone are this machine's; what is none is refused in words."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert [events.since(text) for text in ("17", "5m", "1.5h", "start")] == ["17", "5m", "1.5h", "start"]
+        assert events.since("2026-12-01T11:20:27Z") == "2026-12-01T16:50:27+05:30"
+        assert events.since("2026-12-01 11:20") == "2026-12-01T11:20:00+05:30"
+        assert events.since("2026-12-01") == "2026-12-01T00:00:00+05:30"
+        for text in ("00:00", "23:59:59.999"):
+            at = datetime.fromisoformat(events.since(text))
+            assert timedelta(0) <= datetime.now(UTC) - at < timedelta(days=1, seconds=1)
+            assert at.strftime("%H:%M") == text[:5]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    for text in ("soon", "-5m", "25:00", "9999-99-99", "5 m", "0001-01-01T00:00:00"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no time such as 5m"):
+            events.since(text)
 
 
 def test_lines_that_were_lost_are_told() -> None:
