@@ -78,11 +78,12 @@ class Followed:
     fault: str = ""
     _changed: trio.Event = field(default_factory=trio.Event)
 
-    async def follow(self, http: httpx.AsyncClient, *, since: int = 0, once: bool = False) -> None:
-        """Take every line after that number, until cancelled or the server ends; `once`: those that there are."""
+    async def follow(self, http: httpx.AsyncClient, *, since: int | None = None, once: bool = False) -> None:
+        """Take every line after that number, or from the first on that the server has in memory, until cancelled or
+        the server ends; `once`: those that there are."""
         reader = SseReader()
         headers = {"Accept": "text/event-stream"}
-        query = {"since": str(since), "follow": "0" if once else "1"}
+        query = {"follow": "0" if once else "1"} | ({"since": str(since)} if since is not None else {})
         nothing_may_happen = httpx.Timeout(10.0, read=None)
         try:
             async with http.stream(
@@ -138,6 +139,8 @@ def counts_of(lines: Iterable[Line], living: Mapping[int, str] = MappingProxyTyp
     lives = dict(living)
     for line in lines:
         match line.event:
+            case "start":
+                lives = {}
             case "load":
                 loads += 1
                 needless += line.model in lives.values() and line.rule != MOVES

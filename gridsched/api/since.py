@@ -10,7 +10,7 @@ from typing import Final
 from gridsched.control.problems import LONGEST_SAID_NAME, RequestError, invalid
 from gridsched.ports import Clock
 from gridsched.runtime.decisions import DecisionLog
-from gridsched.settings.values import LONGEST_SECONDS, seconds_of
+from gridsched.settings.values import DURATION, LONGEST_SECONDS, SECONDS
 
 RUN: Final = "start"
 """Lines of this run of the server alone."""
@@ -24,8 +24,8 @@ async def number_of(text: str, log: DecisionLog, clock: Clock) -> int | None:
         return seq if seq <= log.last_seq else None
     if text == RUN:
         return log.began_after
-    seconds = seconds_of(text)
-    if seconds is not None and seconds <= LONGEST_SECONDS:
+    ago = DURATION.fullmatch(text)
+    if ago is not None and (seconds := float(ago[1]) * SECONDS[ago[2]]) <= LONGEST_SECONDS:
         return await log.number_at(clock.wall_seconds() - seconds)
     return await log.number_at(_time(text))
 

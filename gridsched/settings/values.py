@@ -38,10 +38,10 @@ LONGEST_SHOWN = 60
 NEVER_SECONDS = math.inf
 """What `never` means where a duration may be `never`: a time that does not come."""
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1} | {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", 1)}
 _BYTES |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", 1)}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(rf"(\d+(?:\.\d+)?) ?({'|'.join(_BYTES)})")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _WHOLE = re.compile(r"[-+]?\d{1,18}")
@@ -250,24 +250,19 @@ SHARE = Reads(
 )
 
 
-def seconds_of(value: object) -> float | None:
-    """How long a number with a unit is; None for what is none."""
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return None if match is None else float(match[1]) * _SECONDS[match[2]]
-
-
 def duration(lowest_seconds: float = 0.0) -> Reads:
     """A number with a unit (`300ms`, `2s`, `5m`, `1h`, `7d`), in seconds."""
 
     def read(value: object, _: ValidationInfo) -> float:
-        seconds = seconds_of(value)
-        if seconds is None:
+        match = DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
             raise ValueError(f"expected a duration such as 300ms, 2s, 5m or 1h, {shown(value)}")
+        seconds = float(match[1]) * SECONDS[match[2]]
         if not lowest_seconds <= seconds <= LONGEST_SECONDS:
             raise ValueError(f"must be from {lowest_seconds:g}s to {LONGEST_SECONDS / 3600:g}h, {shown(value)}")
         return seconds
 
-    return Reads("duration", read, {"type": "string", "pattern": f"^{_DURATION.pattern}$"})
+    return Reads("duration", read, {"type": "string", "pattern": f"^{DURATION.pattern}$"})
 
 
 def size_of(value: object) -> int:

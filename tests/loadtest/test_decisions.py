@@ -72,7 +72,7 @@ async def test_the_log_is_followed_from_its_first_line() -> None:
         assert await followed.wait_for(lambda line: line.event == "ready", at_most_seconds=5.0)
         nursery.cancel_scope.cancel()
     assert [line.event for line in followed.lines] == ["load", "ready"]
-    assert stub.asked[0].path == "/api/events?since=0&follow=1"
+    assert stub.asked[0].path == "/api/events?follow=1"
     assert followed.fault == ""
 
 

@@ -214,7 +214,12 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
         standing=standing,
     )
     runtime = Runtime(
-        parts, policy or Policy(), log=DecisionLog(sink), timed=metrics.decided, check=True, recorder=recorder
+        parts,
+        policy or Policy(),
+        log=DecisionLog(sink, beside.past if beside is not None else None),
+        timed=metrics.decided,
+        check=True,
+        recorder=recorder,
     )
     metrics.watch(runtime.snapshot, world.catalog, parts.pressure)
     listener = listen("127.0.0.1", 0)
