@@ -22,12 +22,27 @@ def rows(told: Mapping[str, Any]) -> Iterator[str]:
     if is_operation(told):
         yield from _operation(told)
         return
-    yield (
-        f"job {told['job']} is over" if told["text"] == "over" else f"job {told['job']} {told['state']}: {told['text']}"
-    )
+    yield f"job {told['job']} ({' '.join(_what(told))}) {told['state']}: {told['text']}"
     if told["plan"] is not None:
         yield from _plan(told["plan"])
+    past = told.get("history")
+    if past is not None:
+        yield from _history(past)
     yield from (f"  {sentence(line)}" for line in told["story"])
+
+
+def _what(told: Mapping[str, Any]) -> Iterator[str]:
+    yield from (told[name] for name in ("class", "kind") if told.get(name))
+    if told.get("model"):
+        yield f"-> {told['model']}"
+
+
+def _history(past: Mapping[str, Any]) -> Iterator[str]:
+    """Each wait by the rule that held it, where there is more than the first line has told."""
+    for one in past["held"]:
+        times = f" in {one['waits']} waits" if one["waits"] > 1 else ""
+        why = f": {one['why']}" if one["why"] else ""
+        yield f"  waited {one['seconds']:g}s for {one['rule']}{times}{why}"
 
 
 def _operation(told: Mapping[str, Any]) -> Iterator[str]:

@@ -33,9 +33,9 @@ def _job(services: Services, name: str, call: Call) -> Job:
     number = job_id(name)
     job = services.runtime.desk.job(number)
     if job is None:
-        if services.runtime.explain(number) is not None:
+        if 0 < number <= services.runtime.desk.last_id:
             raise RequestError(Problem("conflict", f"job {number} is over"))
-        raise RequestError(Problem("not_found", f"there is no job {number}, or it is over and forgotten"))
+        raise RequestError(Problem("not_found", f"there is no job {number}"))
     caller = call.asker.caller
     if Scope.RESIDENCY not in caller.scopes and job.key != caller.key:
         message = f"the key {caller.key} may end its own jobs alone, for it lacks the scope residency"

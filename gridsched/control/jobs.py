@@ -11,6 +11,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
+from gridsched.control.history import History, history_of, sentence
 from gridsched.control.operations import Operation, State
 from gridsched.control.pages import Page, cut
 from gridsched.control.problems import Problem, RequestError
@@ -19,7 +20,6 @@ from gridsched.control.verb import Answer
 from gridsched.core import words
 from gridsched.core.ids import DeviceName, JobId
 from gridsched.core.snapshot import Explanation, PlanView, RunningView, VictimView, WaitingView
-from gridsched.runtime.decisions import line_of
 from gridsched.runtime.runtime import Runtime
 
 JobNumber = Annotated[int, Meta(description="The job's number: the order of arrival.")]
@@ -124,16 +124,22 @@ class JobList(Answer, frozen=True, kw_only=True):
 
 
 class JobAnswer(Answer, frozen=True, kw_only=True):
-    """All that is known of one job, also of one that is over, as long as its story is remembered; or of one long verb.
-    What the other kind has is null."""
+    """All that is known of one job, also of one that is over and of runs of the server before, as long as the decision
+    log has it; or of one long verb. What the other kind has is null."""
 
     id: Annotated[str, Meta(description="The job's number as a text, or the operation's id.")]
     job: Annotated[int | None, Meta(description="The job's number.")]
     state: Annotated[str, Meta(description="Of a job waiting, running or over; of a verb running, done, failed …")]
     text: Annotated[str, Meta(description="How it stands, as a sentence.")]
+    job_class: Annotated[str | None, Meta(description="interactive, background or batch.")] = msgspec.field(
+        name="class", default=None
+    )
+    kind: Annotated[str | None, Meta(description="What is asked of the model: chat, embeddings …")] = None
+    model: str | None = None
     waiting: WaitingJob | None = None
     running: RunningJob | None = None
     plan: PlannedLoad | None = None
+    history: Annotated[History | None, Meta(description="Its waits, by rule, its steps, its end.")] = None
     story: Annotated[tuple[Line, ...], Meta(description="What was decided about it, oldest first.")] = ()
     verb: str | None = None
     arguments: Mapping[str, Any] | None = None
@@ -143,6 +149,11 @@ class JobAnswer(Answer, frozen=True, kw_only=True):
     error: Annotated[Mapping[str, Any] | None, Meta(description="What has failed, as in a refusal.")] = None
     running_s: float | None = None
 
+
+MOST_TOLD = 1000
+"""Lines of one story: the last ones."""
+
+NO_LINE: Mapping[str, Any] = {}
 
 _Entry = WaitingJob | RunningJob | OperationAnswer
 _SECTIONS = ("waiting", "running", "op")
@@ -216,31 +227,40 @@ def one_operation(services: Services, name: str) -> JobAnswer:
     return JobAnswer(job=None, **msgspec.structs.asdict(told))
 
 
-def one_job(runtime: Runtime, job_id: JobId) -> JobAnswer | None:
-    """One job, also one that is over as long as its story is remembered; None for one that nobody knows."""
-    told = runtime.explain(job_id)
-    if told is None:
-        return None
+async def one_job(runtime: Runtime, job_id: JobId) -> JobAnswer | None:
+    """One job, also one that is over as long as the log has it, of whichever run; None for one that nobody knows."""
+    story = [line for _, line in await runtime.log.about(job_id)]
+    told = runtime.explain(job_id) or Explanation(job_id, None, None, None)
     now = told.waiting or told.running
+    if now is None and not story:
+        return None
+    past = history_of(story, lives=now is not None) if story else None
+    first = story[0] if story else NO_LINE
     return JobAnswer(
         id=str(told.job),
         job=told.job,
-        done=float(now.step - 1) if now else None,
-        total=float(now.steps) if now else None,
+        job_class=now.job_class.label if now else first.get("class"),
+        kind=now.kind.value if now else first.get("kind"),
+        model=now.model if now else story[-1].get("model"),
+        done=float(now.step - 1) if now else float(past.steps_done) if past else None,
+        total=float(now.steps) if now else past.steps if past else None,
         running_s=round(told.running.running_seconds, 3) if told.running else None,
         state="waiting" if told.waiting else "running" if told.running else "over",
-        text=_text(told),
+        text=_text(told, past),
         waiting=waiting(told.waiting) if told.waiting else None,
         running=running(told.running) if told.running else None,
         plan=_plan(told.plan) if told.plan else None,
-        story=tuple(line_of(log, runtime.wall_seconds_at(at)) for at, log in told.story),
+        history=past,
+        story=tuple(story[-MOST_TOLD:]),
     )
 
 
-def _text(told: Explanation) -> str:
+def _text(told: Explanation, past: History | None) -> str:
     if told.waiting is not None:
         return words.sentence(told.waiting)
-    return words.running(told.running) if told.running is not None else "over"
+    if told.running is not None:
+        return words.running(told.running)
+    return sentence(past) if past is not None else ""
 
 
 def waiting(view: WaitingView) -> WaitingJob:

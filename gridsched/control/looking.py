@@ -90,9 +90,9 @@ async def _jobs(services: Services, page: Page, _: Call) -> JobList:
 async def _job(services: Services, asked: OneJob, _: Call) -> JobAnswer:
     if asked.name.startswith(OPERATION):
         return one_operation(services, asked.name)
-    told = one_job(services.runtime, job_id(asked.name))
+    told = await one_job(services.runtime, job_id(asked.name))
     if told is None:
-        raise RequestError(Problem("not_found", f"there is no job {asked.name}, or it is over and forgotten"))
+        raise RequestError(Problem("not_found", f"there is no job {asked.name}, or the log has it no more"))
     return told
 
 
@@ -165,7 +165,7 @@ VERBS = (
     Verb(
         name="explain",
         summary="All about one job",
-        description="What one job waits for, by rule, what is planned for it, and what was decided about it.",
+        description="What one job waits for, by rule, what is planned for it, what was decided, and how it ended.",
         scope=Scope.READ,
         takes=OneJob,
         gives=JobAnswer,

@@ -41,6 +41,7 @@ class JobRecord:
 
     `step` is the one it waits for or runs, from 1. `deadline` is when its wait is over (S9), inf for never.
     `aborted_loads` counts the loads begun for it that a chat took away (L6c), `aborts` the steps of it (S11).
+    `held` is the rule that held it when it came to wait, and why in words, until it does no longer.
     `hot_told_at` is when it was said that it waits only for something hot (B1).
     `lost_seconds` is how long steps ran that came to nothing (P5, S11): that was no waiting.
     `model` is the one that it waits for or
@@ -64,6 +65,7 @@ class JobRecord:
     turn: int = 0
     deadline: float = inf
     group: "Group | None" = None
+    held: tuple[str, str] | None = None
 
     @property
     def rank(self) -> Rank:

@@ -30,6 +30,7 @@ from gridsched.core import (
     pause,
     persons,
     planning,
+    reasons,
     rebalance,
     relief,
     serving,
@@ -192,7 +193,7 @@ class Scheduler:
         return views.jobs(self._state, now, most)
 
     def explain(self, job_id: JobId, now: float) -> Explanation | None:
-        """All that is known of a job, also of one that is over as long as its story is remembered."""
+        """How a job stands that lives; None for every other."""
         return views.explain(self._state, job_id, now)
 
     def outlook(self, model: ModelName, now: float, options: tuple[LaunchOption, ...] | None = None) -> LoadView | None:
@@ -305,7 +306,7 @@ class Scheduler:
                         ahead.look(state, instance)
 
     def _remember_deadlines(self) -> None:
-        """S9: only jobs that were not granted in the step of their arrival ever wait."""
+        """S9: only jobs not granted in the step of their arrival ever wait; what holds them is noted (S9b)."""
         state = self._state
         waiting_jobs = state.counts[0].waiting + state.counts[1].waiting + state.counts[2].waiting
         for record in state.entered:
@@ -313,6 +314,7 @@ class Scheduler:
                 continue
             if record.group is not None:
                 state.unplaced = True  # from now on whatever changes plans has its group looked at (R10)
+            record.held = reasons.reason(state, record, state.models[record.model], state.now)
             longest_seconds = record.job.max_wait_seconds
             of_class_seconds = state.policy.queues[record.job.job_class].max_wait_seconds
             if longest_seconds is None or (of_class_seconds is not None and of_class_seconds < longest_seconds):

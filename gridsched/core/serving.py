@@ -14,7 +14,7 @@ from gridsched.core.queues import JobRecord
 from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
 from gridsched.core.state import State
 from gridsched.core.transitions import JOB_MOVES, JobMove, JobState, moved
-from gridsched.core.waiting import hold_devices, leave, leave_for_good, lets_go
+from gridsched.core.waiting import hold_devices, leave, leave_for_good, lets_go, note_held
 
 DISPATCH = LogEvent.DISPATCH
 DONE = OutcomeKind.DONE
@@ -120,7 +120,8 @@ def grant(
     waited_seconds = now - record.place
     if rule is None:
         rule = "S3" if record.step > 1 else "S7" if waited_seconds == 0 else "S2"
-    figures = {"queue_ms": in_ms(waited_seconds), "instance": instance.id}
+    figures: dict[str, object] = {"queue_ms": in_ms(waited_seconds), "instance": instance.id}
+    note_held(record, figures)
     state.say_of_job(DISPATCH, record, rule, figures, instance.device)
     state.out.append(
         GrantStep(Grant(grant_id, job.id, instance.id, model.name, record.step, job.steps, waited_seconds))
@@ -260,7 +261,9 @@ def abandon(state: State, record: JobRecord) -> None:
     """S8: the client left. A waiting job leaves at once; one whose grant is on its way to it returns the grant."""
     if record.state is JobState.WAITING:
         record.state = moved(JOB_MOVES, record.state, JobMove.ABANDON)
-        state.say_of_job(LogEvent.CANCEL, record, "S8", {"waited_s": round(state.now - record.place, 3)})
+        figures: dict[str, object] = {"waited_s": round(state.now - record.place, 3)}
+        note_held(record, figures)
+        state.say_of_job(LogEvent.CANCEL, record, "S8", figures)
         leave_for_good(state, record, state.models[record.model])
     elif record.grant_id is not None:
         state.say_of_job(LogEvent.CANCEL, record, "S7")

@@ -6,7 +6,7 @@ A stale picture may inform, it must never gate a decision. Built on request by `
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gridsched.core.commands import Log, Rejection
+from gridsched.core.commands import Rejection
 from gridsched.core.events import Foreign
 from gridsched.core.ids import DeviceName, InstanceId, JobId, ModelName
 from gridsched.core.instance import InstanceState
@@ -180,14 +180,12 @@ class LoadView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is known of one job: exactly one of `waiting` and `running` while it lives, neither when it is over.
-    `story` are the decisions about it that are still remembered, with their times."""
+    """How one job stands: exactly one of `waiting` and `running` while it lives, neither when it is over."""
 
     job: JobId
     waiting: WaitingView | None
     running: RunningView | None
     plan: PlanView | None
-    story: tuple[tuple[float, Log], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What the scheduler shows to those who only look: the snapshot, and why a job waits (S9b).
 
-Owns the reasons of waiting. Changes nothing; may be as slow as a person's patience, never runs inside a step.
+Changes nothing; may be as slow as a person's patience, never runs inside a step.
 """
 
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from itertools import takewhile
 from math import inf
 from operator import itemgetter
 
-from gridsched.core import ahead, cost, pins, relief, words
+from gridsched.core import ahead, cost, pins, reasons, words
 from gridsched.core.estimate import forecast
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import DeviceBook
-from gridsched.core.placement import Obstacle, Plan
+from gridsched.core.placement import Plan
 from gridsched.core.queues import CLASSES, JobRecord, ModelQueue, Rank
 from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
 from gridsched.core.snapshot import (
@@ -75,16 +75,14 @@ def jobs(state: State, now: float, most: int | None = None) -> Jobs:
 
 
 def explain(state: State, job_id: JobId, now: float) -> Explanation | None:
-    """Everything about one job, also one that is over as long as its story is remembered; None for an unknown one."""
-    story = state.story.decisions(job_id)
+    """How a job stands that lives; None for every other. What was decided about it is in the log."""
     record = state.jobs.get(job_id)
     if record is None:
-        return Explanation(job_id, None, None, None, story) if story else None
+        return None
     if record.grant_id is not None:
-        return Explanation(job_id, None, _running(state.grants[record.grant_id], now), None, story)
+        return Explanation(job_id, None, _running(state.grants[record.grant_id], now), None)
     plan = state.models[record.model].plan
-    told = None if plan is None else plan_of(state, plan)
-    return Explanation(job_id, waiting(state, job_id, now), None, told, story)
+    return Explanation(job_id, waiting(state, job_id, now), None, None if plan is None else plan_of(state, plan))
 
 
 def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
@@ -138,7 +136,7 @@ def _waiting(
 ) -> WaitingView:
     """`keepers` remembers what was found for each model; None where nobody asks."""
     model = state.models[record.model]
-    rule, reason = _reason(state, record, model, now)
+    rule, reason = reasons.reason(state, record, model, now)
     if record.group is not None:
         reason = f"aims at {record.model}: {reason}"
     instance = model.instance
@@ -294,73 +292,3 @@ def instance_of(state: State, instance: Instance, now: float) -> InstanceView:
         load_seconds=state.load_seconds(instance.model, option),
         expires_at_seconds=None if expires_at == inf else expires_at,
     )
-
-
-# --- why a job waits --------------------------------------------------------------------------------------------
-
-
-def _reason(state: State, record: JobRecord, model: ModelState, now: float) -> tuple[str, str]:
-    name = model.spec.name
-    instance = model.instance
-    if instance is None or instance.restarting:
-        return _reason_without_instance(state, model, now)
-    if instance.state is InstanceState.STARTING:
-        return "S6c", f"loading {name} ({now - instance.started_at:.0f}s)"
-    if instance.state is InstanceState.DRAINING:
-        return "S6b", f"{name} is being unloaded for a job that comes first"
-    if instance.free_slots() <= 0:
-        return "S6", f"all {instance.option.parallel} slots of {name} are busy"
-    if not record.chat:
-        held = _reason_of_low(state, record, instance, now)
-        if held is not None:
-            return held
-    return "S2", f"older jobs for {name} go first"
-
-
-def _reason_without_instance(state: State, model: ModelState, now: float) -> tuple[str, str]:
-    name = model.spec.name
-    plan = model.plan
-    if plan is not None and plan.held is not None:
-        return plan.held.rule, plan.held.reason
-    if plan is not None and plan.waits[0]:
-        return plan.waits
-    if plan is not None:
-        return "R3", f"memory for {name} is being freed"
-    barred = model.obstacle is not None and model.obstacle.rule in ("R8", "D6")
-    if model.unfit_since is not None and not barred:
-        return "L7", f"{name} does not fit beside what cannot go"
-    if model.obstacle is not None:
-        return model.obstacle.rule, model.obstacle.reason + _until_it_cools(state, model.obstacle, now)
-    return "S2", f"{name} has to be loaded"
-
-
-def _until_it_cools(state: State, obstacle: Obstacle, now: float) -> str:
-    """B1: until when that is hot which keeps low work out, if nobody chats with it meanwhile."""
-    if obstacle.but_for != "hot":
-        return ""
-    found = (state.instances.get(each) for each, _ in obstacle.watched)
-    hot = [instance for instance in found if instance is not None and instance.hot(now)]
-    if not hot or any(instance.chats for instance in hot):
-        return ""
-    return f", for {words.duration(min(instance.hot_until for instance in hot) - now)} more"
-
-
-def _reason_of_low(state: State, record: JobRecord, instance: Instance, now: float) -> tuple[str, str] | None:
-    policy = state.policy
-    if instance.low_slots(now) <= 0:
-        return "S6", f"the free slot of {instance.model.spec.name} is kept for chats"
-    active = [mode for mode in instance.modes if mode.active(now)]
-    if not active:
-        return None
-    devices = ", ".join(mode.device for mode in active)
-    starved_at = record.place + (policy.background_max_starvation_seconds or inf)
-    if now < starved_at:
-        return "S4", f"people chat on {devices}"
-    if any(mode.turn is not None for mode in active):
-        return "S5", f"another low step has the turn on {devices}"
-    gate_at = max(mode.next_turn_at for mode in active)
-    if now < gate_at:
-        return "S5a", f"the next turn on {devices} is in {gate_at - now:.1f}s, chats have the rest of the time"
-    waits = relief.waits_for_slot(state, instance)
-    why = f"the next turn on {devices} waits a moment for the end of a chat"
-    return ("S5a", why) if waits else ("S5", f"longer starved jobs have the turn on {devices} first")

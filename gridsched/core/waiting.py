@@ -143,8 +143,16 @@ def tell_rejection(state: State, record: JobRecord, rejection: Rejection, rule: 
     figures: dict[str, object] = {"code": rejection.code.value}
     if rejection.retry_after_seconds is not None:
         figures["retry_after_s"] = round(rejection.retry_after_seconds, 3)
+    note_held(record, figures)
     state.say_of_job(LogEvent.REJECT, record, rule, figures)
     state.out.append(RejectJob(record.job.id, rejection))
+
+
+def note_held(record: JobRecord, figures: dict[str, object]) -> None:
+    """S9b: with the end of a wait it is said what held the job when it came to wait."""
+    if record.held is not None:
+        figures["held"], figures["why"] = record.held
+        record.held = None
 
 
 def hold_devices(state: State, model: ModelState) -> None:

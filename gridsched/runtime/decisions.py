@@ -132,12 +132,11 @@ class DecisionLog:
 
     async def about(self, job: int) -> list[Numbered]:
         """All that was decided about a job, oldest first."""
-        which = Which(job=job)
+        which, past, before = Which(job=job), self._past, list[Numbered]()
         here = [numbered for numbered in self._lines if which.has(numbered[1])]
-        past = self._past
-        if past is None or (here and here[0][1]["event"] in FIRST):
-            return here
-        before = await in_thread(lambda: past.about(job), abandon_on_cancel=True)
+        if past is not None and not (here and here[0][1]["event"] in FIRST):
+            before = await in_thread(lambda: past.about(job), abandon_on_cancel=True)
+            here = [numbered for numbered in self._lines if which.has(numbered[1])]
         last = before[-1][0] if before else 0
         return before + [numbered for numbered in here if numbered[0] > last]
 

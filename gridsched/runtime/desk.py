@@ -133,24 +133,24 @@ class Ticket:
 
 
 class Desk:
-    """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots."""
+    """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots. `last_id` is
+    the number of the last job, of this run or one before."""
 
     def __init__(self, post: Post, unsettled: Callable[[Grant], None], adviser: Adviser, *, last_id: int = 0) -> None:
-        """`last_id`: the number of the last job of the runs before."""
         self.post = post
         self.unsettled = unsettled
         self.adviser = adviser
         self.active: Counter[InstanceId] = Counter()
         self._tickets: dict[JobId, Ticket] = {}
-        self._last_id = last_id
+        self.last_id = last_id
         self._idle = trio.Event()
         self._idle.set()
         self._closed = False
 
     def new_id(self) -> JobId:
         """The next job's number: the order of arrival."""
-        self._last_id += 1
-        return JobId(self._last_id)
+        self.last_id += 1
+        return JobId(self.last_id)
 
     @contextmanager
     def submit(self, job: Job) -> Iterator[Ticket]:

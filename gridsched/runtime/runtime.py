@@ -156,7 +156,7 @@ class Runtime:
         return self._actor.scheduler.jobs(trio.current_time(), most)
 
     def explain(self, job_id: JobId) -> Explanation | None:
-        """All that is known of one job; None for one that was never there or is forgotten."""
+        """How one job stands that lives; None for every other."""
         return self._actor.scheduler.explain(job_id, trio.current_time())
 
     def outlook(self, model: ModelName, options: tuple[LaunchOption, ...] | None = None) -> LoadView | None:

@@ -48,13 +48,16 @@ async def test_S9b_one_job_is_explained_until_its_story_is_forgotten(autojump_cl
             assert told["text"] == told["waiting"]["text"]  # type: ignore[index]  # JSON
         told = (await house.ask("GET", "/api/jobs/1")).json
         assert told["state"] == "over"
-        kept = [dict(line) for line in house.lines if line.get("job") == 1]
-        for line in kept:
-            del line["seq"], line["time"]
-        assert [{**line, "time": None} for line in told["story"]] == [{**line, "time": None} for line in kept]  # type: ignore[attr-defined]  # JSON
+        assert told["story"] == [line for line in house.lines if line.get("job") == 1]
+        past = told["history"]
+        assert isinstance(past, dict)
+        assert (past["outcome"], past["steps_done"], past["devices"]) == ("complete", 1, ["sim0"])
+        (held,) = past["held"]
+        assert (held["rule"], held["waits"], held["seconds"]) == ("S6c", 1, past["waited_s"])
         shown = list(explain.rows(told))
-        assert shown[0] == "job 1 is over"
-        assert [row.split()[1] for row in shown[1:]] == ["enqueue", "dispatch", "complete"]
+        assert shown[0].startswith("job 1 (interactive chat -> sim-chat-4b) over: completed; waited ")
+        assert shown[1].endswith(f"waited {held['seconds']:g}s for S6c: loading sim-chat-4b (0s)")
+        assert [row.split()[1] for row in shown[2:]] == ["enqueue", "dispatch", "complete"]
 
 
 async def test_an_unknown_job_is_a_404_with_a_sentence(autojump_clock: MockClock) -> None:
