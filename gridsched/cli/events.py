@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server_arguments(parser)
     parser.add_argument("--follow", "-f", action="store_true", help="go on as decisions are made")
     text = "only since then: 5m ago, 11:20, 2026-12-01T11:20:27Z, start of the server's run, or after a line (its seq)"
-    parser.add_argument("--since", type=since, default="", metavar="WHEN", help=text)
+    parser.add_argument("--since", type=since, metavar="WHEN", help=text)
     text = "only these (load, evict, lease …); may be given several times"
     parser.add_argument("--event", dest="events", action="append", metavar="EVENT", type=word, help=text)
     parser.add_argument("--class", dest="job_class", metavar="CLASS", type=word, help="only what is about this class")
@@ -121,7 +121,7 @@ def _decision(text: str) -> Mapping[str, object]:
 def lines(args: argparse.Namespace) -> Iterator[Mapping[str, object]]:
     """All lines that are wanted. With `--follow` a server that has gone is waited for, and taken up after its last
     line. Raises what `read_events` does."""
-    since, has_begun, is_gone = args.since, False, False
+    since, has_begun, is_gone = args.since or "", False, False
     only = {"event": args.events, "class": args.job_class, "model": args.model, "job": args.job}
     while True:
         try:
