@@ -127,6 +127,7 @@ def serve(
         start = partial(refuse_start, access[0], found.engines_dir, os.environ)
         world = ServerWorld(runtime, again.source, found.machinery, settings.policy(), take_figures, start)
         reloader = Reloader(runtime, world, settings, again.tell, partial(note_reload, beside.audit))
+        metrics.watch_configuration(lambda: reloader is None or reloader.error is None)
     place, hub = place_of(listeners[0], settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)
     front = front_of(listeners, settings, metrics, access[0], services, beside.batches)

@@ -210,7 +210,8 @@ class PinDown:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything at one moment but the jobs, which are told one by one (`Jobs`). `failed` maps a model in back-off to
-    when it may be tried again and why, `pins_down` a pinned model that is not there to what it waits for."""
+    when it may be tried again and why, `pins_down` a pinned model that is not there to what it waits for.
+    `oldest_wait_seconds`: for how long the job has waited that has waited longest in its class, 0 where none waits."""
 
     at: float
     devices: tuple[DeviceView, ...]
@@ -220,3 +221,4 @@ class Snapshot:
     failed: Mapping[ModelName, tuple[float, str]]
     draining: bool
     pins_down: Mapping[ModelName, PinDown] = field(default_factory=dict)
+    oldest_wait_seconds: Mapping[JobClass, float] = field(default_factory=dict)

@@ -49,7 +49,14 @@ def snapshot(state: State, now: float) -> Snapshot:
         failed=failed,
         draining=state.draining,
         pins_down={name: pins.why_down(state, model) for name, model in state.pins.items() if model.instance is None},
+        oldest_wait_seconds={each: _oldest_wait_seconds(state, each, now) for each in CLASSES},
     )
+
+
+def _oldest_wait_seconds(state: State, job_class: JobClass, now: float) -> float:
+    """Of a class. Each queue is in the order of its places, so its head alone is looked at."""
+    heads = (model.queue.head(job_class) for model in state.waiting_models.values())
+    return max((now - head.place for head in heads if head is not None), default=0.0)
 
 
 def waiting(state: State, job_id: JobId, now: float) -> WaitingView | None:

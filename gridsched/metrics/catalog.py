@@ -51,9 +51,25 @@ NAN_EMBEDDINGS = Family(
     "Embeddings requests refused because a vector of the engine's held a value that is no number.",
 )
 QUEUE_LENGTH = Family("gridsched_queue_length", Kind.GAUGE, ("class",), "Jobs that wait now.")
+RUNNING = Family("gridsched_running", Kind.GAUGE, ("class",), "Jobs of which a step runs now.")
+OLDEST_WAIT = Family(
+    "gridsched_oldest_wait_seconds",
+    Kind.GAUGE,
+    ("class",),
+    "How long the job has waited that has waited longest: since it came, or since its last step; 0 where none waits.",
+)
 STEPS = Family("gridsched_steps_total", Kind.COUNTER, ("class", "model"), "Steps granted.")
 RELIEF_STEPS = Family(
     "gridsched_relief_steps_total", Kind.COUNTER, (), "Low steps granted in interactive mode, because they had starved."
+)
+PAUSES = Family(
+    "gridsched_pauses_total", Kind.COUNTER, ("model",), "Processes halted in the middle of low work, for a chat (S10)."
+)
+ABORTS = Family(
+    "gridsched_aborts_total",
+    Kind.COUNTER,
+    ("model",),
+    "Steps of low work taken away for a chat, to be run again (S11).",
 )
 SLOTS = Family("gridsched_slots", Kind.GAUGE, ("model", "state"), "Slots of ready processes, busy and free.")
 MODE = Family("gridsched_mode", Kind.GAUGE, ("device",), "1 while a device is in interactive mode, else 0.")
@@ -61,7 +77,7 @@ DEVICE_MEMORY = Family(
     "gridsched_device_memory_bytes",
     Kind.GAUGE,
     ("device", "kind"),
-    "Memory of a device: total, used, external, reserved, freeing.",
+    "Memory of a device: total, used, external, reserved, freeing, lost (not given back), headroom (never planned).",
 )
 DEVICE_AVAILABLE = Family(
     "gridsched_device_available",
@@ -108,6 +124,18 @@ EVICTIONS = Family(
     ("model", "reason"),
     "Processes stopped to make room, by the rule behind it.",
 )
+THRASH = Family(
+    "gridsched_thrash_total",
+    Kind.COUNTER,
+    ("model",),
+    "Times that a model was found among those that take each other's memory again and again (R4a).",
+)
+NEEDLESS_LOADS = Family(
+    "gridsched_needless_loads_total",
+    Kind.COUNTER,
+    ("model",),
+    "Processes begun while the model had one that nobody had told to go; one that is to replace it is none (R9).",
+)
 CHILD_RESTARTS = Family(
     "gridsched_child_restarts_total",
     Kind.COUNTER,
@@ -142,6 +170,21 @@ BATCHES = Family("gridsched_batches", Kind.GAUGE, ("status",), "Batches that are
 BATCH_LINES_REMAINING = Family(
     "gridsched_batch_lines_remaining", Kind.GAUGE, (), "Lines of batches that have no answer yet."
 )
+CONFIG_VALID = Family(
+    "gridsched_config_valid",
+    Kind.GAUGE,
+    (),
+    "0 while the configuration on the disk is refused and the one before it runs on, else 1.",
+)
+DRAINING = Family(
+    "gridsched_draining", Kind.GAUGE, (), "1 while the server takes nobody new and finishes what runs, else 0."
+)
+DECISION_LOG_LOST = Family(
+    "gridsched_decision_log_lines_lost_total",
+    Kind.COUNTER,
+    (),
+    "Lines of the decision log that are not in its file, because the disk refused or was too slow.",
+)
 DECISION_SECONDS = Family(
     "gridsched_decision_seconds", Kind.HISTOGRAM, (), "Time that the scheduler takes for one event."
 )
@@ -156,8 +199,12 @@ FAMILIES: tuple[Family, ...] = (
     FIRST_BYTE,
     NAN_EMBEDDINGS,
     QUEUE_LENGTH,
+    RUNNING,
+    OLDEST_WAIT,
     STEPS,
     RELIEF_STEPS,
+    PAUSES,
+    ABORTS,
     SLOTS,
     MODE,
     DEVICE_MEMORY,
@@ -169,6 +216,8 @@ FAMILIES: tuple[Family, ...] = (
     MODEL_LOADS,
     LOAD_SECONDS,
     EVICTIONS,
+    THRASH,
+    NEEDLESS_LOADS,
     CHILD_RESTARTS,
     LOST_LOG_LINES,
     ESTIMATE_ERROR,
@@ -176,6 +225,9 @@ FAMILIES: tuple[Family, ...] = (
     BATCH_LINES,
     BATCHES,
     BATCH_LINES_REMAINING,
+    CONFIG_VALID,
+    DRAINING,
+    DECISION_LOG_LOST,
     DECISION_SECONDS,
     BUILD_INFO,
 )

@@ -27,6 +27,9 @@ from gridsched.runtime.decisions import Line
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 RELIEF_RULE = "S5"
+MOVE_RULE = "R9"
+"""Under which a process is begun beside the one that it replaces."""
+
 ANEW_RULES = frozenset(("P5", "L6b"))
 """Under which a process is stopped because it is of no use any more: dead, stalled, failing, grown."""
 
@@ -54,6 +57,10 @@ class Metrics:
         self._loads = self._counter(catalog.MODEL_LOADS)
         self._load_seconds = self._histogram(catalog.LOAD_SECONDS)
         self._evictions = self._counter(catalog.EVICTIONS)
+        self._thrash = self._counter(catalog.THRASH)
+        self._needless = self._counter(catalog.NEEDLESS_LOADS)
+        self._pauses = self._counter(catalog.PAUSES)
+        self._aborts = self._counter(catalog.ABORTS)
         self._restarts = self._counter(catalog.CHILD_RESTARTS)
         self._refused = self._counter(catalog.MEASUREMENTS_REFUSED)
         self._batch_lines = self._counter(catalog.BATCH_LINES)
@@ -63,9 +70,25 @@ class Metrics:
         self._decisions = self._histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
         self._loading: set[object] = set()
         self._anew: set[object] = set()
+        self._staying: dict[str, set[object]] = {}
         self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
         self._histograms: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
+        self._heard: Mapping[str, Callable[[Line, str], None]] = {
+            "dispatch": self._granted,
+            "load": self._load_begins,
+            "ready": self._became_ready,
+            "measure": self._measured,
+            "exit": self._exited,
+            "pause": self._paused,
+            "abort": self._aborted,
+            "thrash": self._alternate,
+            "stop": self._stopped,
+            "evict": self._evicted,
+        }
+        self._lost_decisions: Callable[[], int] = lambda: 0
+        self._config_valid: Callable[[], bool] = lambda: True
         self._registry.register(BuildInfo(engine))
+        self._registry.register(Beside(self._of_configuration, self._of_decision_log))
         ProcessCollector(registry=self._registry)
 
     def watch(
@@ -77,10 +100,27 @@ class Metrics:
         """Where the gauges are read from. Called once."""
         self._registry.register(SnapshotGauges(snapshot, models, pressure))
         self._architectures = {model.name: model.architecture for model in models.models()}
+        for model in models.models():
+            for family in (self._thrash, self._needless, self._pauses, self._aborts, self._restarts):
+                family.labels(model.name)
+
+    def watch_configuration(self, is_valid: Callable[[], bool]) -> None:
+        """Where it is asked whether the configuration on the disk is what runs."""
+        self._config_valid = is_valid
+
+    def watch_decision_log(self, lost_lines: Callable[[], int]) -> None:
+        """Where the count of lines is read from that are in no file."""
+        self._lost_decisions = lost_lines
 
     def watch_logs(self, lost_lines: Callable[[], Mapping[ModelName, int]]) -> None:
         """Where the count of lost lines is read from. Called once."""
         self._registry.register(LostLogLines(lost_lines))
+
+    def _of_configuration(self) -> bool:
+        return self._config_valid()
+
+    def _of_decision_log(self) -> int:
+        return self._lost_decisions()
 
     # --- api.observe.Observer ---------------------------------------------------------------------------------------
 
@@ -122,32 +162,56 @@ class Metrics:
 
     def saw(self, line: Line) -> None:
         """Count what a line of the decision log says. Lines about processes carry the process's number."""
-        model = str(line.get("model", ""))
-        match line["event"]:
-            case "dispatch":
-                self._granted(line, model)
-            case "load":
-                self._loading.add(line.get("instance"))
-            case "ready":
-                self._load_ended(line, model, "ready")
-                if isinstance(seconds := line.get("load_s"), float):
-                    self._time(self._load_seconds, seconds, model)
-            case "measure":
-                self._measured(line, model)
-            case "exit":
-                self._exited(line, model)
-            case "stop":
-                loading = self._load_ended(line, model, "aborted")
-                if not loading and line.get("rule") in ANEW_RULES:
-                    self._anew.add(line.get("instance"))
-                    self._count(self._restarts, model)
-            case "evict":
-                self._load_ended(line, model, "aborted")
-                self._count(self._evictions, model, str(line.get("rule", "")))
+        hear = self._heard.get(str(line["event"]))
+        if hear is not None:
+            hear(line, str(line.get("model", "")))
+
+    def _became_ready(self, line: Line, model: str) -> None:
+        self._load_ended(line, model, "ready")
+        if isinstance(seconds := line.get("load_s"), float):
+            self._time(self._load_seconds, seconds, model)
+
+    def _paused(self, line: Line, model: str) -> None:  # noqa: ARG002 - it says all by being there
+        self._count(self._pauses, model)
+
+    def _aborted(self, line: Line, model: str) -> None:  # noqa: ARG002 - it says all by being there
+        self._count(self._aborts, model)
+
+    def _stopped(self, line: Line, model: str) -> None:
+        self._goes(line, model)
+        if not self._load_ended(line, model, "aborted") and line.get("rule") in ANEW_RULES:
+            self._anew.add(line.get("instance"))
+            self._count(self._restarts, model)
+
+    def _evicted(self, line: Line, model: str) -> None:
+        self._goes(line, model)
+        self._load_ended(line, model, "aborted")
+        self._count(self._evictions, model, str(line.get("rule", "")))
+
+    def _load_begins(self, line: Line, model: str) -> None:
+        number = line.get("instance")
+        staying = self._staying.setdefault(model, set())
+        if staying and line.get("rule") != MOVE_RULE:
+            self._count(self._needless, model)
+        staying.add(number)
+        self._loading.add(number)
+
+    def _goes(self, line: Line, model: str) -> None:
+        """A process is gone or has been told to go: another of its model is no excess."""
+        staying = self._staying.get(model, set())
+        staying.discard(line.get("instance"))
+        if not staying:
+            self._staying.pop(model, None)
+
+    def _alternate(self, line: Line, model: str) -> None:  # noqa: ARG002 - it names them all
+        models = line.get("models")
+        for each in models if isinstance(models, list) else ():
+            self._count(self._thrash, str(each))
 
     def _exited(self, line: Line, model: str) -> None:
         """A process is gone: a load that failed, a death in service, or the end that it was told. One that died before
         it was told is counted once."""
+        self._goes(line, model)
         known = line.get("instance") in self._anew
         self._anew.discard(line.get("instance"))
         if "cause" in line and not self._load_ended(line, model, str(line["cause"])) and not known:
@@ -212,6 +276,20 @@ class BuildInfo(Collector):
         yield _gauge(catalog.BUILD_INFO, {self._labels: 1})
 
 
+class Beside(Collector):
+    """What the configuration and the decision log say of themselves."""
+
+    def __init__(self, config_valid: Callable[[], bool], lost_decisions: Callable[[], int]) -> None:
+        self._config_valid = config_valid
+        self._lost_decisions = lost_decisions
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample each."""
+        yield _gauge(catalog.CONFIG_VALID, {(): int(self._config_valid())})
+        lost = catalog.DECISION_LOG_LOST
+        yield CounterMetricFamily(lost.name, lost.help, self._lost_decisions())
+
+
 class LostLogLines(Collector):
     """What the engine counts itself."""
 
@@ -254,6 +332,9 @@ class SnapshotGauges(Collector):
         """All gauges at one moment."""
         now = self._snapshot()
         yield _gauge(catalog.QUEUE_LENGTH, {(one.label,): now.queue_lengths.get(one, 0) for one in JobClass})
+        yield _gauge(catalog.RUNNING, {(one.label,): now.running.get(one, 0) for one in JobClass})
+        yield _gauge(catalog.OLDEST_WAIT, {(one.label,): now.oldest_wait_seconds.get(one, 0) for one in JobClass})
+        yield _gauge(catalog.DRAINING, {(): int(now.draining)})
         yield _gauge(catalog.SLOTS, _slots(now))
         yield _gauge(catalog.MODE, {(view.name,): int(view.interactive_mode) for view in now.devices})
         yield _gauge(catalog.DEVICE_MEMORY, _device_memory(now))
@@ -297,6 +378,8 @@ def _device_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
             ("external", view.external_bytes),
             ("reserved", view.reserved_bytes),
             ("freeing", view.freeing_bytes),
+            ("lost", view.lost_bytes),
+            ("headroom", view.headroom_bytes),
         )
     }
 

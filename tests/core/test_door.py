@@ -1,5 +1,7 @@
 """Door 4 itself: what it refuses, what it says, when it wakes, and that its invariants are not asleep."""
 
+import sys
+
 import pytest
 
 from gridsched.core.commands import ArmTimer, Log
@@ -147,6 +149,47 @@ def test_the_snapshot_is_a_picture_of_everything() -> None:
     assert device.interactive_mode
     assert device.reserved_bytes == 10 * 10**9
     assert [view.rule for view in world.scheduler.jobs(world.now).waiting] == ["S6", "S4"]
+
+
+def test_the_snapshot_tells_the_longest_wait_of_each_class() -> None:
+    """By place: an embedding's next step has waited since the one before it ended. 0 where nobody waits."""
+    world = warm_world()
+    busy = [world.submit("m"), world.submit("m")]
+    world.advance(1)
+    world.submit("m")
+    world.advance(2)
+    world.submit("low", BACKGROUND)
+    world.submit("m")
+    world.advance(2)
+    longest = world.scheduler.snapshot(world.now).oldest_wait_seconds
+    assert [longest[each] for each in JobClass] == [4.0, 2.0, 0.0]
+    world.finish(busy[0])
+    longest = world.scheduler.snapshot(world.now).oldest_wait_seconds
+    assert [longest[each] for each in JobClass] == [2.0, 2.0, 0.0]
+
+
+def test_a_snapshot_costs_the_same_with_many_waiting() -> None:
+    """It calls as many functions with 600 jobs in two queues as with four."""
+    world = warm_world()
+    calls: list[int] = []
+
+    def cost() -> int:
+        calls.clear()
+        sys.setprofile(lambda frame, event, arg: calls.append(1) if "call" in event else None)  # noqa: ARG005
+        try:
+            world.scheduler.snapshot(world.now)
+        finally:
+            sys.setprofile(None)
+        return len(calls)
+
+    for _ in range(3):
+        world.submit("m")
+    world.submit("low", BACKGROUND)
+    few = cost()
+    for _ in range(300):
+        world.submit("m")
+        world.submit("low", BACKGROUND)
+    assert cost() == few > 0
 
 
 def test_a_scheduler_without_checks_is_as_quiet() -> None:

@@ -55,7 +55,7 @@ LOST = DeviceView(
 SNAPSHOT = Snapshot(
     at=5.0,
     devices=(
-        DeviceView(DeviceName("sim0"), 1000, 30, 600, 50, 400, 100, 0, interactive_mode=True, pressure=False),
+        DeviceView(DeviceName("sim0"), 1000, 30, 600, 50, 400, 100, 7, interactive_mode=True, pressure=False),
         LOST,
     ),
     instances=(
@@ -65,7 +65,8 @@ SNAPSHOT = Snapshot(
         instance(4, "sim-chat-2b", InstanceState.STOPPED),
     ),
     queue_lengths={JobClass.BATCH: 7},
-    running={},
+    oldest_wait_seconds={JobClass.BATCH: 12.5},
+    running={JobClass.INTERACTIVE: 2},
     failed={ModelName("sim-chat-12b"): (9.0, "no")},
     draining=False,
 )
@@ -218,7 +219,13 @@ def gauges() -> Iterator[tuple[str, dict[str, str], float]]:
     yield "gridsched_slots", {"model": "sim-chat-4b", "state": "free"}, 4
     yield "gridsched_mode", {"device": "sim0"}, 1
     yield "gridsched_mode", {"device": "sim1"}, 0
-    for kind, amount in (("total", 1000), ("used", 600), ("external", 50), ("reserved", 400), ("freeing", 100)):
+    yield "gridsched_running", {"job_class": "interactive"}, 2
+    yield "gridsched_running", {"job_class": "batch"}, 0
+    yield "gridsched_oldest_wait_seconds", {"job_class": "batch"}, 12.5
+    yield "gridsched_oldest_wait_seconds", {"job_class": "background"}, 0
+    yield "gridsched_draining", {}, 0
+    memory = {"total": 1000, "used": 600, "external": 50, "reserved": 400, "freeing": 100, "lost": 7, "headroom": 30}
+    for kind, amount in memory.items():
         yield "gridsched_device_memory_bytes", {"device": "sim0", "kind": kind}, amount
     yield "gridsched_model_memory_bytes", {"model": "sim-chat-4b", "kind": "estimated"}, 200
     yield "gridsched_model_memory_bytes", {"model": "sim-chat-4b", "kind": "measured"}, 90
@@ -266,6 +273,50 @@ def test_P5_a_process_that_is_started_anew_is_counted_once(
     assert value(metrics, "gridsched_child_restarts_total", model="sim-chat-4b") == restarts
 
 
+@pytest.mark.parametrize(
+    ("lines", "needless"),
+    [
+        ((about("load", 1), about("load", 2)), 1),
+        ((about("load", 1), about("ready", 1), about("drain", 1), about("load", 2)), 1),
+        ((about("load", 1), about("ready", 1), about("load", 2, rule="R9"), about("stop", 1, rule="R9")), 0),
+        ((about("load", 1), about("ready", 1), about("evict", 1, rule="R1"), about("load", 2)), 0),
+        ((about("load", 1), about("ready", 1), about("stop", 1, rule="L6b"), about("load", 2)), 0),
+        ((about("load", 1), about("exit", 1, cause="crashed"), about("load", 2)), 0),
+        ((about("load", 1), about("load", 2) | {"model": "sim-embed"}), 0),
+    ],
+    ids=["beside one that loads", "beside one that drains", "moves", "evicted", "grown", "died", "another model"],
+)
+def test_a_load_is_needless_beside_a_process_that_nobody_told_to_go(
+    metrics: Metrics, lines: tuple[dict[str, object], ...], needless: float
+) -> None:
+    """What is begun in place of one that goes, or to replace it, is none."""
+    metrics.watch(lambda: EMPTY, build().catalog)
+    for line in lines:
+        metrics.saw(line)
+    assert value(metrics, "gridsched_needless_loads_total", model="sim-chat-4b") == needless
+
+
+def test_what_is_done_for_chats_and_against_alternation_is_counted(metrics: Metrics) -> None:
+    """S10, S11, R4a: a pause and a step taken away once each, an alternation for each model of it."""
+    metrics.watch(lambda: EMPTY, build().catalog)
+    names = ("gridsched_pauses_total", "gridsched_aborts_total", "gridsched_thrash_total")
+    assert [value(metrics, name, model="sim-chat-4b") for name in names] == [0, 0, 0]
+    alternation: dict[str, object] = {"models": ["sim-chat-4b", "sim-embed"], "rule": "R4a"}
+    for line in (about("pause", 1), about("abort", 1), about("thrash", 1) | alternation):
+        metrics.saw(line)
+    assert [value(metrics, name, model="sim-chat-4b") for name in names] == [1, 1, 1]
+    assert [value(metrics, name, model="sim-embed") for name in names] == [0, 0, 1]
+
+
+def test_the_configuration_and_the_decision_log_say_how_they_are(metrics: Metrics) -> None:
+    """Both are there before anybody is asked."""
+    valid, lost = "gridsched_config_valid", "gridsched_decision_log_lines_lost_total"
+    assert (value(metrics, valid), value(metrics, lost)) == (1, 0)
+    metrics.watch_configuration(lambda: False)
+    metrics.watch_decision_log(lambda: 3)
+    assert (value(metrics, valid), value(metrics, lost)) == (0, 3)
+
+
 @pytest.mark.parametrize(("name", "labels", "expected"), list(gauges()))
 def test_gauges_show_the_snapshot(metrics: Metrics, name: str, labels: dict[str, str], expected: float) -> None:
     """Read when the page is asked for."""
@@ -305,9 +356,8 @@ def test_M7_a_model_that_is_gone_has_no_gauges_and_keeps_its_counts(metrics: Met
         metrics.saw({"event": "dispatch", "class": "batch", "model": "sim-chat-4b"})
         assert value(metrics, "gridsched_model_state", model="sim-chat-4b", state="ready") == 1
     shown.gone = True
-    assert [labels for _, labels in samples(metrics) if ("model", "sim-chat-4b") in labels] == [
-        (("class", "batch"), ("model", "sim-chat-4b"))
-    ]
+    gone = {name for name, labels in samples(metrics) if ("model", "sim-chat-4b") in labels}
+    assert {name for name in gone if not name.endswith("_total")} == set()
     assert value(metrics, "gridsched_steps_total", job_class="batch", model="sim-chat-4b") == 10
     shown.gone = False
     assert value(metrics, "gridsched_model_state", model="sim-chat-4b", state="ready") == 1
