@@ -82,7 +82,9 @@ class Inference:
             return True
         finally:
             seconds = trio.current_time() - tally.began
-            self._house.observer.request_ended(tally.job_class, tally.model, exchange.path, tally.code, seconds)
+            self._house.observer.request_ended(
+                tally.job_class, tally.model, exchange.path, tally.code, seconds, job=tally.job, trace_id=tally.trace_id
+            )
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally, submitted: Callable[[JobId], None]) -> bool:
         request, links, media = await _read(route, exchange)
@@ -100,6 +102,7 @@ class Inference:
         bodies = parts.bodies(edits)
         job = self._job(request, asked, media, exchange.caller, steps=len(plan.chunks if plan else bodies))
         with self._house.runtime.desk.submit(job) as ticket:
+            tally.job = job.id
             submitted(job.id)
             seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
             stream = _events(seat, request) if request.stream and plan is None else None

@@ -5,15 +5,31 @@ from typing import Protocol
 
 
 class Observer(Protocol):
-    """Called on the path of every request: synchronous, cheap, never fails. Labels come from a bounded set."""
+    """Called on the path of every request: synchronous, cheap, never fails. Labels come from a bounded set.
 
-    def request_ended(self, job_class: str, model: str, endpoint: str, code: int, seconds: float) -> None:
+    `job` is the job's number, None where there was none, `trace_id` that of its trace, "" for none: they are no labels,
+    but lead from a figure to one request behind it.
+    """
+
+    def request_ended(
+        self,
+        job_class: str,
+        model: str,
+        endpoint: str,
+        code: int,
+        seconds: float,
+        *,
+        job: int | None = None,
+        trace_id: str = "",
+    ) -> None:
         """An answer is over. `model` is "" where none was found, `code` 499 where the client left before the end."""
 
-    def queue_waited(self, job_class: str, seconds: float) -> None:
+    def queue_waited(self, job_class: str, seconds: float, *, job: int | None = None, trace_id: str = "") -> None:
         """A job's first step was granted after this long."""
 
-    def first_byte(self, job_class: str, model: str, seconds: float) -> None:
+    def first_byte(
+        self, job_class: str, model: str, seconds: float, *, job: int | None = None, trace_id: str = ""
+    ) -> None:
         """The first byte of an answer went out this long after the request was read."""
 
     def vector_not_finite(self, model: str) -> None:

@@ -66,12 +66,15 @@ class House:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted of one exchange, known little by little. `began` is the clock when it was read whole."""
+    """What is counted of one exchange, known little by little. `began` is the clock when it was read whole, `trace_id`
+    that of its trace, "" for none."""
 
     began: float
     job_class: str = ""
     model: str = ""
     code: int = CLIENT_CLOSED
+    job: int | None = None
+    trace_id: str = ""
 
 
 class UntilAnswered:
@@ -125,7 +128,10 @@ class Seat:
         self._granted_at = trio.current_time()
         if self._queue_seconds is None:
             self._queue_seconds = answer.queue_seconds
-            self.house.observer.queue_waited(self.tally.job_class, answer.queue_seconds)
+            tally = self.tally
+            self.house.observer.queue_waited(
+                tally.job_class, answer.queue_seconds, job=tally.job, trace_id=tally.trace_id
+            )
         return answer
 
     def _with_log(self, rejection: Rejection) -> Rejection:
@@ -157,7 +163,10 @@ class Seat:
     def began_answering(self, at: float | None) -> None:
         """Count when the first byte of an answer went out, if one did."""
         if at is not None:
-            self.house.observer.first_byte(self.tally.job_class, self.tally.model, at - self.tally.began)
+            tally = self.tally
+            self.house.observer.first_byte(
+                tally.job_class, tally.model, at - tally.began, job=tally.job, trace_id=tally.trace_id
+            )
 
     def headers(self) -> list[Header]:
         """The headers that name the job; how long it queued is among them once it has been granted, or refused. The

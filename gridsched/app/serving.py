@@ -110,7 +110,7 @@ def serve(
     second ends it at once; or until somebody asks it to end with another exit code, which is returned. `ready` is
     called when it takes requests. Raises Broken when the scheduler finds that it has a bug; every process has been
     ended by then."""
-    metrics = Metrics(found.parts.engine.info())
+    metrics = Metrics(found.parts.engine.info(), found.parts.clock.wall_seconds)
     runtime = runtime_of(found, settings, metrics, manager, beside)
     reloader: Reloader | None = None
 

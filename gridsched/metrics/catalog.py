@@ -235,5 +235,8 @@ FAMILIES: tuple[Family, ...] = (
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds, from a grant on a free slot to a long generation."""
 
+BATCH_OUTCOMES = ("completed", "failed", "damaged", "cancelled", "expired")
+"""Of a batch's line."""
+
 DECISION_BUCKETS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1)
 """Seconds. A decision takes tens of microseconds; a millisecond is one to look into."""

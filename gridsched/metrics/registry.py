@@ -1,412 +1,201 @@
-"""Counts what happens and shows what there is, for Prometheus. A registry of its own; nothing global but one switch.
+"""Counts what happens and shows what there is, for Prometheus.
 
-Owns the values of the families in `catalog`. It is told of requests by the front (`api.observe.Observer`), of steps
-and processes by the decision log's lines, of decisions by the actor; gauges are read from a snapshot when asked for.
-Must never slow a request: children are bound once for each set of labels, and nothing here waits.
+Owns the page and the families in `catalog`. It is told of requests by the front (`api.observe.Observer`), of steps and
+processes by the decision log's lines, of decisions by the actor; gauges are read from a snapshot when asked for. Must
+never slow a request, and never change what it looks at: a page loads, wakes and marks nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from time import time
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from gridsched import __version__
 from gridsched.core.ids import ModelName
-from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
-from gridsched.core.measuring import COMPONENTS
 from gridsched.core.snapshot import Snapshot
 from gridsched.metrics import catalog
-from gridsched.metrics.catalog import DECISION_BUCKETS, REQUEST_BUCKETS, Family
-from gridsched.ports import Catalog, EngineInfo, MemoryPressure
+from gridsched.metrics.catalog import BATCH_OUTCOMES, DECISION_BUCKETS, REQUEST_BUCKETS, Family
+from gridsched.metrics.decided import Decided
+from gridsched.metrics.gauges import Values, gauges, pressure
+from gridsched.metrics.series import Counts, Exemplar, Histogram, read_lines
+from gridsched.ports import EngineInfo, MemoryPressure, Names
 from gridsched.runtime.decisions import Line
 
-# `_created` doubles the series and nothing reads it; the library has this switch only, and it has no types.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+OPENMETRICS = "application/openmetrics-text"
+_OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
+_TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-RELIEF_RULE = "S5"
-MOVE_RULE = "R9"
-"""Under which a process is begun beside the one that it replaces."""
-
-ANEW_RULES = frozenset(("P5", "L6b"))
-"""Under which a process is stopped because it is of no use any more: dead, stalled, failing, grown."""
-
-STATES = ("ready", "loading", "draining", "cold", "failed", "unavailable")
-_STATE_OF: Mapping[InstanceState, str] = {
-    InstanceState.READY: "ready",
-    InstanceState.STARTING: "loading",
-    InstanceState.DRAINING: "draining",
-    InstanceState.STOPPING: "draining",
-}
+NOBODY = ""
+"""What stands for the model of a request that named none that there is."""
 
 
 class Metrics:
-    """All families. `watch` gives it what the gauges are read from, once that exists."""
+    """All families. The `watch_…` tell it where the gauges are read from, once that exists."""
 
-    def __init__(self, engine: EngineInfo) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._requests = self._counter(catalog.REQUESTS)
-        self._request_seconds = self._histogram(catalog.REQUEST_SECONDS)
-        self._queue_wait = self._histogram(catalog.QUEUE_WAIT)
-        self._first_byte = self._histogram(catalog.FIRST_BYTE)
-        self._nan_embeddings = self._counter(catalog.NAN_EMBEDDINGS)
-        self._steps = self._counter(catalog.STEPS)
-        self._relief = self._counter(catalog.RELIEF_STEPS)
-        self._loads = self._counter(catalog.MODEL_LOADS)
-        self._load_seconds = self._histogram(catalog.LOAD_SECONDS)
-        self._evictions = self._counter(catalog.EVICTIONS)
-        self._thrash = self._counter(catalog.THRASH)
-        self._needless = self._counter(catalog.NEEDLESS_LOADS)
-        self._pauses = self._counter(catalog.PAUSES)
-        self._aborts = self._counter(catalog.ABORTS)
-        self._restarts = self._counter(catalog.CHILD_RESTARTS)
-        self._refused = self._counter(catalog.MEASUREMENTS_REFUSED)
-        self._batch_lines = self._counter(catalog.BATCH_LINES)
-        error = catalog.ESTIMATE_ERROR
-        self._error = Gauge(error.name, error.help, error.labels, registry=self._registry)
-        self._architectures: dict[str, str] = {}
-        self._decisions = self._histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
-        self._loading: set[object] = set()
-        self._anew: set[object] = set()
-        self._staying: dict[str, set[object]] = {}
-        self._counters: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
-        self._histograms: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
-        self._heard: Mapping[str, Callable[[Line, str], None]] = {
-            "dispatch": self._granted,
-            "load": self._load_begins,
-            "ready": self._became_ready,
-            "measure": self._measured,
-            "exit": self._exited,
-            "pause": self._paused,
-            "abort": self._aborted,
-            "thrash": self._alternate,
-            "stop": self._stopped,
-            "evict": self._evicted,
-        }
-        self._lost_decisions: Callable[[], int] = lambda: 0
+    def __init__(self, engine: EngineInfo, wall_seconds: Callable[[], float] = time) -> None:
+        self._engine = engine
+        self._wall_seconds = wall_seconds
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        self._requests = Counts(catalog.REQUESTS)
+        self._request_seconds = Histogram(catalog.REQUEST_SECONDS, REQUEST_BUCKETS)
+        self._queue_wait = Histogram(catalog.QUEUE_WAIT, REQUEST_BUCKETS)
+        self._first_byte = Histogram(catalog.FIRST_BYTE, REQUEST_BUCKETS)
+        self._nan_embeddings = Counts(catalog.NAN_EMBEDDINGS)
+        self._batch_lines = Counts(catalog.BATCH_LINES)
+        self._decisions = Histogram(catalog.DECISION_SECONDS, DECISION_BUCKETS)
+        self._decided = Decided(self._architecture)
+        self._snapshot: Callable[[], Snapshot] | None = None
+        self._models: Names | None = None
+        self._begun: set[ModelName] = set()
+        self._pressure: Callable[[], MemoryPressure | None] = lambda: None
+        self._lost_lines: Callable[[], Mapping[ModelName, int]] = dict
+        self._lost_decisions: Callable[[], int] = int
         self._config_valid: Callable[[], bool] = lambda: True
-        self._registry.register(BuildInfo(engine))
-        self._registry.register(Beside(self._of_configuration, self._of_decision_log))
-        ProcessCollector(registry=self._registry)
+        self._batches: Callable[[], Mapping[str, int]] = dict
+        self._lines_remaining: Callable[[], int] = int
+        for each in JobClass:
+            self._queue_wait.of(each.label)
+        for outcome in BATCH_OUTCOMES:
+            self._batch_lines.of(outcome)
 
     def watch(
         self,
         snapshot: Callable[[], Snapshot],
-        models: Catalog,
+        models: Names,
         pressure: Callable[[], MemoryPressure | None] = lambda: None,
     ) -> None:
-        """Where the gauges are read from. Called once."""
-        self._registry.register(SnapshotGauges(snapshot, models, pressure))
-        self._architectures = {model.name: model.architecture for model in models.models()}
-        for model in models.models():
-            for family in (self._thrash, self._needless, self._pauses, self._aborts, self._restarts):
-                family.labels(model.name)
+        """Where the gauges are read from, and which models there are."""
+        self._snapshot, self._models, self._pressure = snapshot, models, pressure
+
+    def watch_logs(self, lost_lines: Callable[[], Mapping[ModelName, int]]) -> None:
+        """Where the count of lines is read from that a model's processes printed in vain."""
+        self._lost_lines = lost_lines
 
     def watch_configuration(self, is_valid: Callable[[], bool]) -> None:
-        """Where it is asked whether the configuration on the disk is what runs."""
+        """Where it is asked whether the configuration on the disk is not refused."""
         self._config_valid = is_valid
 
     def watch_decision_log(self, lost_lines: Callable[[], int]) -> None:
-        """Where the count of lines is read from that are in no file."""
+        """Where the count of its lines is read from that are in no file."""
         self._lost_decisions = lost_lines
-
-    def watch_logs(self, lost_lines: Callable[[], Mapping[ModelName, int]]) -> None:
-        """Where the count of lost lines is read from. Called once."""
-        self._registry.register(LostLogLines(lost_lines))
-
-    def _of_configuration(self) -> bool:
-        return self._config_valid()
-
-    def _of_decision_log(self) -> int:
-        return self._lost_decisions()
 
     # --- api.observe.Observer ---------------------------------------------------------------------------------------
 
-    def request_ended(self, job_class: str, model: str, endpoint: str, code: int, seconds: float) -> None:
+    def request_ended(
+        self,
+        job_class: str,
+        model: str,
+        endpoint: str,
+        code: int,
+        seconds: float,
+        *,
+        job: int | None = None,
+        trace_id: str = "",
+    ) -> None:
         """An answer is over."""
-        self._count(self._requests, job_class, model, endpoint, str(code))
-        self._time(self._request_seconds, seconds, job_class, model)
+        exemplar = self._exemplar(job, trace_id)
+        self._requests.of(job_class, model, endpoint, str(code)).add(exemplar)
+        self._request_seconds.of(job_class, model).add(seconds, exemplar)
 
-    def queue_waited(self, job_class: str, seconds: float) -> None:
+    def queue_waited(self, job_class: str, seconds: float, *, job: int | None = None, trace_id: str = "") -> None:
         """A job's first step was granted."""
-        self._time(self._queue_wait, seconds, job_class)
+        self._queue_wait.of(job_class).add(seconds, self._exemplar(job, trace_id))
 
-    def first_byte(self, job_class: str, model: str, seconds: float) -> None:
+    def first_byte(
+        self, job_class: str, model: str, seconds: float, *, job: int | None = None, trace_id: str = ""
+    ) -> None:
         """The first byte of an answer went out."""
-        self._time(self._first_byte, seconds, job_class, model)
+        self._first_byte.of(job_class, model).add(seconds, self._exemplar(job, trace_id))
 
     def vector_not_finite(self, model: str) -> None:
         """An embedding that was refused."""
-        self._count(self._nan_embeddings, model)
+        self._nan_embeddings.of(model).add()
 
     def batch_line_ended(self, outcome: str) -> None:
         """A line of a batch has its answer."""
-        self._count(self._batch_lines, outcome)
+        self._batch_lines.of(outcome).add()
 
     def watch_batches(self, by_status: Callable[[], Mapping[str, int]], lines_remaining: Callable[[], int]) -> None:
-        """Where the gauges of batches are read from. Called once."""
-        self._registry.register(BatchGauges(by_status, lines_remaining))
+        """Where the gauges of batches are read from."""
+        self._batches, self._lines_remaining = by_status, lines_remaining
 
     def exposition(self, accept: str) -> tuple[str, bytes]:
         """The page and its content type: OpenMetrics for whoever accepts it, else Prometheus' text."""
-        encode, content_type = choose_encoder(accept)
-        return content_type, encode(self._registry)
+        asked = any(each.partition(";")[0].strip().lower() == OPENMETRICS for each in accept.split(","))
+        of_process: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest if asked else generate_latest
+        page = "".join(self._lines(openmetrics=asked)).encode() + of_process(self._process)
+        return (_OPENMETRICS_TYPE if asked else _TEXT_TYPE), page
 
     # --- runtime ----------------------------------------------------------------------------------------------------
 
     def decided(self, seconds: float) -> None:
         """The scheduler took this long for one event."""
-        self._decisions.observe(seconds)
+        self._decisions.of().add(seconds)
 
     def saw(self, line: Line) -> None:
-        """Count what a line of the decision log says. Lines about processes carry the process's number."""
-        hear = self._heard.get(str(line["event"]))
-        if hear is not None:
-            hear(line, str(line.get("model", "")))
+        """Count what a line of the decision log says."""
+        self._decided.saw(line)
 
-    def _became_ready(self, line: Line, model: str) -> None:
-        self._load_ended(line, model, "ready")
-        if isinstance(seconds := line.get("load_s"), float):
-            self._time(self._load_seconds, seconds, model)
+    # --- the page ---------------------------------------------------------------------------------------------------
 
-    def _paused(self, line: Line, model: str) -> None:  # noqa: ARG002 - it says all by being there
-        self._count(self._pauses, model)
+    def _counted(self) -> Iterator[Counts | Histogram]:
+        yield from (self._requests, self._request_seconds, self._queue_wait, self._first_byte, self._nan_embeddings)
+        yield from self._decided.families()
+        yield from (self._batch_lines, self._decisions)
 
-    def _aborted(self, line: Line, model: str) -> None:  # noqa: ARG002 - it says all by being there
-        self._count(self._aborts, model)
+    def _lines(self, *, openmetrics: bool) -> Iterator[str]:
+        read = dict(self._read())
+        for counted in self._counted():
+            yield from counted.lines(examples=openmetrics)
+        for family, values in read.items():
+            yield from read_lines(family, values, openmetrics=openmetrics)
 
-    def _stopped(self, line: Line, model: str) -> None:
-        self._goes(line, model)
-        if not self._load_ended(line, model, "aborted") and line.get("rule") in ANEW_RULES:
-            self._anew.add(line.get("instance"))
-            self._count(self._restarts, model)
+    def _read(self) -> Iterator[tuple[Family, Values]]:
+        """What is read this moment. Whatever is counted of models that are gone is forgotten first."""
+        lost_lines = self._lost_lines()
+        if self._snapshot is not None and self._models is not None:
+            now, models = self._snapshot(), self._models.models()
+            there = {model.name for model in models}
+            alive = {view.model for view in now.instances}
+            self._keep_step(there, there | alive | {family.name for family in self._models.families()})
+            self._keep_architectures({model.architecture for model in models})
+            lost_lines = {name: lost_lines.get(name, 0) for name in sorted(there | alive)}
+            yield from gauges(now, models)
+        yield catalog.HOST_PRESSURE, pressure(self._pressure())
+        yield catalog.LOST_LOG_LINES, {(model,): lines for model, lines in lost_lines.items()}
+        yield catalog.ESTIMATE_ERROR, self._decided.errors
+        yield catalog.BATCHES, {(status,): count for status, count in self._batches().items()}
+        yield catalog.BATCH_LINES_REMAINING, {(): self._lines_remaining()}
+        yield catalog.CONFIG_VALID, {(): self._config_valid()}
+        yield catalog.DECISION_LOG_LOST, {(): self._lost_decisions()}
+        yield catalog.BUILD_INFO, {(__version__, self._engine.version, self._engine.backend): 1}
 
-    def _evicted(self, line: Line, model: str) -> None:
-        self._goes(line, model)
-        self._load_ended(line, model, "aborted")
-        self._count(self._evictions, model, str(line.get("rule", "")))
+    def _keep_step(self, there: set[ModelName], named: set[ModelName]) -> None:
+        """With the catalog: a model that is there has its counters from 0 on, and one that is gone has none once its
+        last process is gone. `named` are those that may have some."""
+        if there != self._begun:
+            self._begun = there
+            for name in there:
+                self._decided.begin(name)
+                self._nan_embeddings.of(name)
+        for counted in self._counted():
+            counted.keep_only("model", named | {NOBODY})
 
-    def _load_begins(self, line: Line, model: str) -> None:
-        number = line.get("instance")
-        staying = self._staying.setdefault(model, set())
-        if staying and line.get("rule") != MOVE_RULE:
-            self._count(self._needless, model)
-        staying.add(number)
-        self._loading.add(number)
+    def _keep_architectures(self, there: set[str]) -> None:
+        errors = self._decided.errors
+        for key in [each for each in errors if each[0] not in there]:
+            del errors[key]
 
-    def _goes(self, line: Line, model: str) -> None:
-        """A process is gone or has been told to go: another of its model is no excess."""
-        staying = self._staying.get(model, set())
-        staying.discard(line.get("instance"))
-        if not staying:
-            self._staying.pop(model, None)
+    def _architecture(self, model: str) -> str:
+        models = self._models.models() if self._models is not None else ()
+        return next((each.architecture for each in models if each.name == model), "")
 
-    def _alternate(self, line: Line, model: str) -> None:  # noqa: ARG002 - it names them all
-        models = line.get("models")
-        for each in models if isinstance(models, list) else ():
-            self._count(self._thrash, str(each))
-
-    def _exited(self, line: Line, model: str) -> None:
-        """A process is gone: a load that failed, a death in service, or the end that it was told. One that died before
-        it was told is counted once."""
-        self._goes(line, model)
-        known = line.get("instance") in self._anew
-        self._anew.discard(line.get("instance"))
-        if "cause" in line and not self._load_ended(line, model, str(line["cause"])) and not known:
-            self._count(self._restarts, model)
-
-    def _granted(self, line: Line, model: str) -> None:
-        self._count(self._steps, str(line.get("class", "")), model)
-        if line.get("rule") == RELIEF_RULE:
-            self._relief.inc()
-
-    def _measured(self, line: Line, model: str) -> None:
-        """How far off an estimate was: of each component that is known on all devices."""
-        errors, measured = line.get("error_bytes"), line.get("measured_bytes")
-        if not isinstance(errors, Mapping) or not isinstance(measured, Mapping):
-            self._count(self._refused, model)
-            return
-        total = sum(measured.values())
-        architecture = self._architectures.get(model, "")
-        for component in COMPONENTS:
-            if total and all(component in found for found in errors.values()):
-                off = sum(found[component] for found in errors.values())
-                self._error.labels(architecture, component).set(off / total)
-
-    def _load_ended(self, line: Line, model: str, outcome: str) -> bool:
-        """Count the end of a load, if the process of this line was loading."""
-        number = line.get("instance")
-        if number not in self._loading:
-            return False
-        self._loading.discard(number)
-        self._count(self._loads, model, outcome)
-        return True
-
-    # --- children ---------------------------------------------------------------------------------------------------
-
-    def _counter(self, family: Family) -> Counter:
-        return Counter(family.name, family.help, family.labels, registry=self._registry)
-
-    def _histogram(self, family: Family, buckets: tuple[float, ...] = REQUEST_BUCKETS) -> Histogram:
-        return Histogram(family.name, family.help, family.labels, registry=self._registry, buckets=buckets)
-
-    def _count(self, family: Counter, *labels: str) -> None:
-        child = self._counters.get((family, labels))
-        if child is None:
-            child = self._counters[family, labels] = family.labels(*labels)
-        child.inc()
-
-    def _time(self, family: Histogram, seconds: float, *labels: str) -> None:
-        child = self._histograms.get((family, labels))
-        if child is None:
-            child = self._histograms[family, labels] = family.labels(*labels)
-        child.observe(seconds)
-
-
-class BuildInfo(Collector):
-    """What is running, as labels of a gauge that is always 1."""
-
-    def __init__(self, engine: EngineInfo) -> None:
-        self._labels = (__version__, engine.version, engine.backend)
-
-    def collect(self) -> Iterable[Metric]:
-        """One sample."""
-        yield _gauge(catalog.BUILD_INFO, {self._labels: 1})
-
-
-class Beside(Collector):
-    """What the configuration and the decision log say of themselves."""
-
-    def __init__(self, config_valid: Callable[[], bool], lost_decisions: Callable[[], int]) -> None:
-        self._config_valid = config_valid
-        self._lost_decisions = lost_decisions
-
-    def collect(self) -> Iterable[Metric]:
-        """One sample each."""
-        yield _gauge(catalog.CONFIG_VALID, {(): int(self._config_valid())})
-        lost = catalog.DECISION_LOG_LOST
-        yield CounterMetricFamily(lost.name, lost.help, self._lost_decisions())
-
-
-class LostLogLines(Collector):
-    """What the engine counts itself."""
-
-    def __init__(self, lost_lines: Callable[[], Mapping[ModelName, int]]) -> None:
-        self._lost_lines = lost_lines
-
-    def collect(self) -> Iterable[Metric]:
-        """One sample a model."""
-        family = catalog.LOST_LOG_LINES
-        metric = CounterMetricFamily(family.name, family.help, labels=family.labels)
-        for model, lines in self._lost_lines().items():
-            metric.add_metric((model,), lines)
-        yield metric
-
-
-class BatchGauges(Collector):
-    """What whoever runs batches says of them."""
-
-    def __init__(self, by_status: Callable[[], Mapping[str, int]], lines_remaining: Callable[[], int]) -> None:
-        self._by_status = by_status
-        self._lines_remaining = lines_remaining
-
-    def collect(self) -> Iterable[Metric]:
-        """One sample a status, and the lines."""
-        yield _gauge(catalog.BATCHES, {(status,): count for status, count in self._by_status().items()})
-        yield _gauge(catalog.BATCH_LINES_REMAINING, {(): self._lines_remaining()})
-
-
-class SnapshotGauges(Collector):
-    """The gauges, from one snapshot for each page."""
-
-    def __init__(
-        self, snapshot: Callable[[], Snapshot], models: Catalog, pressure: Callable[[], MemoryPressure | None]
-    ) -> None:
-        self._snapshot = snapshot
-        self._models = models
-        self._pressure = pressure
-
-    def collect(self) -> Iterable[Metric]:
-        """All gauges at one moment."""
-        now = self._snapshot()
-        yield _gauge(catalog.QUEUE_LENGTH, {(one.label,): now.queue_lengths.get(one, 0) for one in JobClass})
-        yield _gauge(catalog.RUNNING, {(one.label,): now.running.get(one, 0) for one in JobClass})
-        yield _gauge(catalog.OLDEST_WAIT, {(one.label,): now.oldest_wait_seconds.get(one, 0) for one in JobClass})
-        yield _gauge(catalog.DRAINING, {(): int(now.draining)})
-        yield _gauge(catalog.SLOTS, _slots(now))
-        yield _gauge(catalog.MODE, {(view.name,): int(view.interactive_mode) for view in now.devices})
-        yield _gauge(catalog.DEVICE_MEMORY, _device_memory(now))
-        yield _gauge(catalog.DEVICE_AVAILABLE, _available(now))
-        yield _gauge(catalog.HOST_PRESSURE, _pressure(self._pressure()))
-        yield _gauge(catalog.MODEL_MEMORY, _model_memory(now))
-        yield _gauge(catalog.MODEL_HOST_MEMORY, _host_memory(now))
-        yield _gauge(catalog.MODEL_STATE, self._states(now))
-
-    def _states(self, now: Snapshot) -> Mapping[tuple[str, ...], float]:
-        current: dict[ModelName, str] = {}
-        for model in self._models.models():
-            current[model.name] = "unavailable" if model.spec is None else "cold"
-            if model.name in now.failed:
-                current[model.name] = "failed"
-        for state, word in list(_STATE_OF.items())[::-1]:  # the best state of a model's processes is written last
-            current.update((view.model, word) for view in now.instances if view.state is state)
-        return {(model, state): int(state == now_in) for model, now_in in current.items() for state in STATES}
-
-
-def _slots(now: Snapshot) -> Mapping[tuple[str, ...], float]:
-    values: dict[tuple[str, ...], float] = {}
-    for view in now.instances:
-        if view.state in {InstanceState.READY, InstanceState.DRAINING}:
-            for state, count in (("busy", view.slots_busy), ("free", view.parallel - view.slots_busy)):
-                values[view.model, state] = values.get((view.model, state), 0) + count
-    return values
-
-
-def _pressure(told: MemoryPressure | None) -> Mapping[tuple[str, ...], float]:
-    return {} if told is None else {("some",): told.some, ("full",): told.full}
-
-
-def _device_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
-    return {
-        (view.name, kind): amount
-        for view in now.devices
-        for kind, amount in (
-            ("total", view.total_bytes),
-            ("used", view.used_bytes),
-            ("external", view.external_bytes),
-            ("reserved", view.reserved_bytes),
-            ("freeing", view.freeing_bytes),
-            ("lost", view.lost_bytes),
-            ("headroom", view.headroom_bytes),
-        )
-    }
-
-
-def _available(now: Snapshot) -> Mapping[tuple[str, ...], float]:
-    return {(view.name,): int(view.lost_since_seconds is None) for view in now.devices}
-
-
-def _model_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
-    values: dict[tuple[str, ...], float] = {}
-    for view in now.instances:
-        for kind, amount in (("estimated", view.estimated_bytes), ("measured", view.measured_bytes)):
-            if amount is not None:
-                values[view.model, kind] = values.get((view.model, kind), 0) + amount
-    return values
-
-
-def _host_memory(now: Snapshot) -> Mapping[tuple[str, ...], float]:
-    values: dict[tuple[str, ...], float] = {}
-    for view in now.instances:
-        if view.host_held_bytes is not None:
-            values[view.model,] = values.get((view.model,), 0) + view.host_held_bytes
-    return values
-
-
-def _gauge(family: Family, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
-    metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
-    for labels, value in values.items():
-        metric.add_metric(labels, value)
-    return metric
+    def _exemplar(self, job: int | None, trace_id: str) -> Exemplar | None:
+        """What leads from a figure to the request behind it."""
+        if job is None:
+            return None
+        trace = f',trace_id="{trace_id}"' if trace_id else ""
+        return Exemplar(f'{{job="{job}"{trace}}}', self._wall_seconds())

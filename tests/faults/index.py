@@ -370,10 +370,14 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         "engine/test_logs.py::test_M3_a_flood_of_output_leaves_the_loop_the_memory_and_the_disk_alone",
         "engine/test_logs.py::test_M3_lines_beyond_what_the_files_hold_are_dropped_counted_and_said",
     ),
-    "M5": ("api/test_admin.py::test_M5_made_up_names_make_no_series",),
+    "M5": (
+        "api/test_admin.py::test_M5_made_up_names_make_no_series",
+        "metrics/test_registry.py::test_M5_the_page_is_as_long_after_many_requests_of_the_same_kinds",
+    ),
     "M7": (
         "metrics/test_registry.py::test_two_registries_do_not_meet",
-        "metrics/test_registry.py::test_M7_a_model_that_is_gone_has_no_gauges_and_keeps_its_counts",
+        "metrics/test_registry.py::test_M7_a_model_that_is_gone_has_no_series_and_begins_anew_at_nothing",
+        "metrics/test_registry.py::test_M7_what_is_watched_anew_makes_no_series_twice",
     ),
     "M9": (
         "external/browser/test_safety.py::test_M9_what_comes_from_outside_is_text_in_every_view",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from gridsched.core.events import FailureCause
@@ -13,8 +14,8 @@ from gridsched.core.job import JobClass
 from gridsched.core.model import Tier
 from gridsched.core.snapshot import DeviceView, InstanceView, Snapshot
 from gridsched.metrics.catalog import FAMILIES, Kind
-from gridsched.metrics.registry import Metrics
-from gridsched.ports import CatalogModel, EngineInfo, MemoryPressure
+from gridsched.metrics.registry import OPENMETRICS, Metrics
+from gridsched.ports import CatalogFamily, CatalogModel, EngineInfo, MemoryPressure
 from sim import build
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -78,7 +79,7 @@ EMPTY = Snapshot(5.0, (), (), {}, {}, {}, draining=False)
 @pytest.fixture
 def metrics() -> Metrics:
     """Counts nothing yet."""
-    return Metrics(EngineInfo(ok=True, version="b1", backend="cpu"))
+    return Metrics(EngineInfo(ok=True, version="b1", backend="cpu"), lambda: 1000.5)
 
 
 def samples(metrics: Metrics) -> Samples:
@@ -96,11 +97,16 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return samples(metrics).get((name, tuple(sorted(named.items()))))
 
 
-def full(metrics: Metrics) -> Metrics:
-    """With something counted in every family."""
+def full_watch(metrics: Metrics) -> None:
+    """Everything to be read from."""
     metrics.watch(lambda: SNAPSHOT, build().catalog, lambda: MemoryPressure(0.25, 0.125))
     metrics.watch_logs(lambda: {ModelName("sim-chat-4b"): 7})
     metrics.watch_batches(lambda: {"in_progress": 2}, lambda: 70)
+
+
+def full(metrics: Metrics) -> Metrics:
+    """With something counted in every family."""
+    full_watch(metrics)
     metrics.batch_line_ended("completed")
     metrics.request_ended("interactive", "sim-chat-4b", "/v1/chat/completions", 200, 0.02)
     metrics.queue_waited("interactive", 0.004)
@@ -205,7 +211,7 @@ def test_loads_end_in_one_way_each(metrics: Metrics) -> None:
         outcome: value(metrics, "gridsched_model_loads_total", model="sim-chat-4b", outcome=outcome)
         for outcome in ("ready", "device_oom", "aborted", "crashed")
     }
-    assert loads == {"ready": 2, "device_oom": 1, "aborted": 1, "crashed": None}
+    assert loads == {"ready": 2, "device_oom": 1, "aborted": 1, "crashed": 0}
     assert value(metrics, "gridsched_child_restarts_total", model="sim-chat-4b") == 1
     assert value(metrics, "gridsched_evictions_total", model="sim-chat-4b", reason="R5") == 1
     assert value(metrics, "gridsched_model_load_seconds_sum", model="sim-chat-4b") == 4.2
@@ -334,41 +340,191 @@ def test_two_registries_do_not_meet(metrics: Metrics) -> None:
     """Nothing of a value is global."""
     metrics.queue_waited("batch", 1.0)
     other = Metrics(EngineInfo(ok=True, version="b2", backend="cpu"))
-    assert value(other, "gridsched_queue_wait_seconds_count", job_class="batch") is None
+    assert value(other, "gridsched_queue_wait_seconds_count", job_class="batch") == 0
 
 
-def test_M7_a_model_that_is_gone_has_no_gauges_and_keeps_its_counts(metrics: Metrics) -> None:
-    """Gauges are what there is; a counter that went away and came back would look like a restart of the server."""
-    catalog = build().catalog
-    kept = tuple(model for model in catalog.models() if model.name != "sim-chat-4b")
+class Changing:
+    """Models of which some may be taken away, and families."""
 
-    class Changing:
-        """A catalog of which a model may be taken away."""
+    def __init__(self) -> None:
+        self._catalog = build().catalog
+        self.gone: set[str] = set()
 
-        gone = False
+    def models(self) -> tuple[CatalogModel, ...]:
+        """Those that are there."""
+        return tuple(model for model in self._catalog.models() if model.name not in self.gone)
 
-        def models(self) -> tuple[CatalogModel, ...]:
-            return kept if self.gone else catalog.models()
+    def families(self) -> tuple[CatalogFamily, ...]:
+        """As they are."""
+        return self._catalog.families()
 
-    shown = Changing()
-    metrics.watch(lambda: SNAPSHOT if not shown.gone else EMPTY, shown)  # type: ignore[arg-type]  # what is asked of it
+
+def of_model(metrics: Metrics, model: str) -> Samples:
+    """All that the page says of a model."""
+    return {key: value for key, value in samples(metrics).items() if ("model", model) in key[1]}
+
+
+def test_M7_a_model_that_is_gone_has_no_series_and_begins_anew_at_nothing(metrics: Metrics) -> None:
+    """Gauges, counters and histograms; what is counted of others stays. It keeps them while a process of it lives."""
+    shown, now = Changing(), [SNAPSHOT]
+    metrics.watch(lambda: now[0], shown)  # type: ignore[arg-type]  # what is asked of it
+    for line in LOG:
+        metrics.saw(line)
+        metrics.saw(line | {"model": "sim-embed"})
+    for model in ("sim-chat-4b", "sim-embed", ""):
+        metrics.request_ended("batch", model, "/v1/embeddings", 200, 1.0, job=7)
+        metrics.first_byte("batch", model, 1.0)
+    before, other, nobody = (of_model(metrics, model) for model in ("sim-chat-4b", "sim-embed", ""))
+    assert {name.split("_")[1] for name, _ in before} >= {"requests", "request", "time", "slots", "model", "evictions"}
+    shown.gone.add("sim-chat-4b")
+    assert of_model(metrics, "sim-chat-4b").keys() == before.keys()
+    now[0] = replace(SNAPSHOT, instances=SNAPSHOT.instances[2:])
+    assert of_model(metrics, "sim-chat-4b") == {}
+    metrics.request_ended("batch", "sim-chat-4b", "/v1/embeddings", 499, 1.0)
+    assert of_model(metrics, "sim-chat-4b") == {}
+    assert of_model(metrics, "sim-embed") == other
+    assert of_model(metrics, "") == nobody
+    shown.gone.clear()
+    again = of_model(metrics, "sim-chat-4b")
+    assert {value for (name, _), value in again.items() if name != "gridsched_model_state"} == {0}
+    metrics.saw(about("dispatch", 1) | {"class": "batch"})
+    assert value(metrics, "gridsched_steps_total", job_class="batch", model="sim-chat-4b") == 1
+
+
+def test_M7_what_is_watched_anew_makes_no_series_twice(metrics: Metrics) -> None:
+    """Ten times over, as a reload might; what was counted is still there."""
+    full(metrics)
+    before = metrics.exposition("")[1]
     for _ in range(10):
-        metrics.saw({"event": "dispatch", "class": "batch", "model": "sim-chat-4b"})
-        assert value(metrics, "gridsched_model_state", model="sim-chat-4b", state="ready") == 1
-    shown.gone = True
-    gone = {name for name, labels in samples(metrics) if ("model", "sim-chat-4b") in labels}
-    assert {name for name in gone if not name.endswith("_total")} == set()
-    assert value(metrics, "gridsched_steps_total", job_class="batch", model="sim-chat-4b") == 10
-    shown.gone = False
-    assert value(metrics, "gridsched_model_state", model="sim-chat-4b", state="ready") == 1
+        full_watch(metrics)
+    assert metrics.exposition("")[1].count(b"\n") == before.count(b"\n")
+    assert value(metrics, "gridsched_steps_total", job_class="background", model="sim-chat-4b") == 2
 
 
-def test_openmetrics_is_given_to_whoever_accepts_it(metrics: Metrics) -> None:
-    """And is whole."""
-    content_type, page = full(metrics).exposition("application/openmetrics-text; version=1.0.0; charset=utf-8")
-    assert content_type.startswith("application/openmetrics-text")
+def test_counters_of_models_and_classes_begin_at_nothing(metrics: Metrics) -> None:
+    """Whoever looks for an increase would miss that from no series to the first count."""
+    metrics.watch(lambda: EMPTY, build().catalog)
+    told = samples(metrics)
+    counted = {name for (name, labels), value in told.items() if value == 0 and ("model", "sim-chat-12b") in labels}
+    of_models = {family.name for family in FAMILIES if "model" in family.labels and family.kind is Kind.COUNTER}
+    assert counted >= of_models - {"gridsched_requests_total"}
+    for name in ("running", "queue_length", "oldest_wait_seconds", "queue_wait_seconds_count"):
+        assert [told[f"gridsched_{name}", (("class", each.label),)] for each in JobClass] == [0, 0, 0]
+    assert told["gridsched_batch_lines_total", (("outcome", "damaged"),)] == 0
+    assert told["gridsched_relief_steps_total", ()] == 0
+
+
+def test_M5_the_page_is_as_long_after_many_requests_of_the_same_kinds(metrics: Metrics) -> None:
+    """Numbers of jobs and traces are no labels: 10,000 requests leave as many series as ten."""
+    metrics.watch(lambda: EMPTY, build().catalog)
+
+    def ask(number: int) -> None:
+        job_class = ("interactive", "background")[number % 2]
+        metrics.request_ended(job_class, "sim-embed", "/v1/embeddings", 200, 0.1, job=number, trace_id=f"{number:032x}")
+        metrics.first_byte(job_class, "sim-embed", 0.1, job=number)
+        metrics.queue_waited(job_class, 0.1, job=number)
+
+    for number in range(10):
+        ask(number)
+    few = set(samples(metrics))
+    for number in range(10_000):
+        ask(number)
+    assert set(samples(metrics)) == few
+
+
+def test_a_page_is_read_once_and_grows_by_the_same_for_each_model(metrics: Metrics) -> None:
+    """One snapshot a page, whatever there is; a model's lines are as many with 100 models as with ten."""
+    taken: list[int] = []
+
+    def snapshot() -> Snapshot:
+        taken.append(1)
+        return EMPTY
+
+    models = build().catalog.models()
+    lines = []
+    for count in (10, 20, 100):
+        there = tuple(replace(models[0], name=ModelName(f"m{number}")) for number in range(count))
+        shown = Changing()
+        shown.models = lambda there=there: there  # type: ignore[method-assign, misc]  # these models
+        metrics.watch(snapshot, shown)  # type: ignore[arg-type]  # what is asked of it
+        for model in there:
+            for each in JobClass:
+                metrics.request_ended(each.label, model.name, "/v1/completions", 200, 0.3, job=1)
+        lines.append(metrics.exposition("")[1].count(b"\n"))
+    assert len(taken) == 3
+    assert (lines[2] - lines[1]) == 8 * (lines[1] - lines[0]) > 0
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "text/plain;version=1.0.0", "application/json", "text/plain; version=x", ";,=;"]
+)
+def test_whoever_asks_for_nothing_else_gets_text_without_examples(metrics: Metrics, accept: str) -> None:
+    """Also who asks in a way that nobody understands."""
+    metrics.queue_waited("batch", 1.0, job=5)
+    content_type, page = metrics.exposition(accept)
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert b" # {" not in page
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text",
+        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        "application/openmetrics-text; version=nonsense",
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+    ],
+)
+def test_openmetrics_is_given_to_whoever_accepts_it(metrics: Metrics, accept: str) -> None:
+    """Whole, and as its own parser reads it; what it says is what the text says."""
+    content_type, page = full(metrics).exposition(accept)
+    assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert page.endswith(b"# EOF\n")
-    assert metrics.exposition("")[0].startswith("text/plain")
+    assert page.count(b"# EOF") == 1
+    families = list(openmetrics.text_string_to_metric_families(page.decode()))
+    told = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        if family.name.startswith("gridsched_")
+        for sample in family.samples
+    }
+    assert told == {key: value for key, value in samples(metrics).items() if key[0].startswith("gridsched_")}
+
+
+def test_an_example_leads_from_a_figure_to_its_job(metrics: Metrics) -> None:
+    """On the counter of requests and on the buckets of the three histograms; its trace too, where there is one. One
+    without a job leaves the last one there."""
+    metrics.queue_waited("interactive", 0.004, job=12)
+    metrics.queue_waited("interactive", 0.003)
+    metrics.first_byte("interactive", "m", 0.1, job=12)
+    metrics.request_ended("interactive", "m", "/v1/completions", 200, 0.2, job=12, trace_id="ab" * 16)
+    found = {
+        (sample.name, sample.labels.get("le")): sample.exemplar
+        for family in openmetrics.text_string_to_metric_families(metrics.exposition(OPENMETRICS)[1].decode())
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    trace = {"job": "12", "trace_id": "ab" * 16}
+    assert {key: (each.labels, each.value, float(each.timestamp)) for key, each in found.items()} == {
+        ("gridsched_queue_wait_seconds_bucket", "0.005"): ({"job": "12"}, 0.004, 1000.5),
+        ("gridsched_time_to_first_byte_seconds_bucket", "0.1"): ({"job": "12"}, 0.1, 1000.5),
+        ("gridsched_request_seconds_bucket", "0.25"): (trace, 0.2, 1000.5),
+        ("gridsched_requests_total", None): (trace, 1.0, 1000.5),
+    }
+
+
+def test_L2_an_architecture_that_is_gone_has_no_estimate_error(metrics: Metrics) -> None:
+    """A model that came with a reload is known by its architecture; with the last of that the figures go."""
+    shown = Changing()
+    shown.gone.add("sim-chat-4b")
+    metrics.watch(lambda: EMPTY, shown)  # type: ignore[arg-type]  # what is asked of it
+    shown.gone.clear()
+    for line in LOG:
+        metrics.saw(line)
+    error = "gridsched_estimate_error_ratio"
+    assert value(metrics, error, architecture="simulated", component="total") == -0.1
+    shown.gone.update(model.name for model in build().catalog.models())
+    assert value(metrics, error, architecture="simulated", component="total") is None
 
 
 def test_histograms_have_their_own_buckets() -> None:
