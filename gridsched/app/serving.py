@@ -177,6 +177,7 @@ def runtime_of(found: Machine, settings: Settings, metrics: Metrics, manager: Ma
     )
     metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
     metrics.watch_logs(parts.engine.lost_log_lines)
+    metrics.watch_decision_log(lambda: runtime.log.lost)
     return runtime
 
 
