@@ -16,7 +16,7 @@ help:
 	@echo "make soak           random load and harm against a real server with stand-in engines (MINUTES=3, SEED=1)"
 	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
 	@echo "make fuzz           200,000 damaged model headers, then as many that a coverage-guided fuzzer makes up (about 20 minutes)"
-	@echo "make bench          how fast the core and the header reader are here, and what a step costs as everything grows"
+	@echo "make bench          how fast the core and the header reader are here, and what a step costs as everything grows; how long a page of metrics takes"
 	@echo "make vram-report    how far memory estimates are from the facts: tables, and build/vram-report.md and .svg (seconds)"
 	@echo "make gpu-check      on a machine with an NVIDIA GPU: what real launches take, against what is predicted (up to 20 minutes;"
 	@echo "                    ENGINE=path/to/llama-server names the engine, CHECK=--host does it in host memory)"
@@ -79,6 +79,7 @@ fuzz: .venv/.fuzz
 bench: .venv/.test
 	$(BIN)/python -m sim.bench
 	$(BIN)/python -m sim.scale
+	$(BIN)/python -m tests.metrics.bench
 
 vram-report: .venv/.test
 	$(BIN)/python -m tests.vram.report

@@ -1,6 +1,7 @@
 """Health, status, the metrics page and the decision log, over a socket."""
 
 import json
+from collections.abc import Iterable
 
 import pytest
 import trio
@@ -219,23 +220,40 @@ async def test_an_idle_connection_is_closed_in_its_time(autojump_clock: MockCloc
                 assert trio.current_time() - began == pytest.approx(30.0, abs=0.1)
 
 
-async def test_M5_made_up_names_make_no_series(autojump_clock: MockClock) -> None:
-    """Names, classes and programs that a client makes up are no labels; each family is explained once."""
+@pytest.mark.parametrize("requests", [200, pytest.param(2_000, marks=pytest.mark.slow)])
+async def test_M5_made_up_names_make_no_series(autojump_clock: MockClock, requests: int) -> None:
+    """Names, classes, programs, paths and ids that a client makes up are no labels; each family is explained once."""
     async with serving(autojump_clock) as house, await house.connect() as client:
 
-        async def ask(number: int) -> None:
-            body = {"model": f"made-up-{number}", "messages": [{"role": "user", "content": "hi"}]}
-            head = {"x-class": f"class-{number}", "user-agent": f"program/{number}", "x-request-id": str(number)}
-            assert (await client.ask("POST", CHAT, body, head)).status in (400, 404)
+        async def ask(numbers: Iterable[int]) -> None:
+            """All of them behind each other on one connection: some are refused for the class, some for the model."""
+            sent = b"".join(made_up(number) for number in numbers)
+            await client.stream.send_all(sent)
+            got, due = b"", sent.count(b" HTTP/1.1\r\n")
+            while got.count(b"HTTP/1.1 4") < due or not got.endswith(b"}"):
+                got += await client.stream.receive_some(1 << 20)
 
-        await ask(0)
-        before = set((await house.ask("GET", "/metrics")).body.split(b"\n"))
-        for number in range(1, 150):
-            await ask(number)
+        def names(page: str) -> set[str]:
+            return {line.rpartition(" ")[0] for line in page.split("\n") if not line.startswith("#")}
+
+        await ask(range(20))
+        before = (await house.ask("GET", "/metrics")).body.decode()
+        for first in range(20, requests, 20):
+            await ask(range(first, first + 20))
         page = (await house.ask("GET", "/metrics")).body.decode()
-        assert {line.rpartition(" ")[0] for line in page.split("\n") if not line.startswith("#")} == {
-            line.decode().rpartition(" ")[0] for line in before if not line.startswith(b"#")
-        }
+        assert names(page) == names(before)
         assert "made-up" not in page
         helps = [line.split(" ")[2] for line in page.split("\n") if line.startswith("# HELP")]
         assert len(helps) == len(set(helps))
+        counted = [line for line in page.split("\n") if line.startswith("gridsched_requests_total{")]
+        assert sum(float(line.rpartition(" ")[2]) for line in counted) == requests
+
+
+def made_up(number: int) -> bytes:
+    """A request of which a client has made everything up that it can."""
+    body = json.dumps({"model": f"made-up-{number}@class-{number}", "messages": [{"role": "user", "content": "hi"}]})
+    head = [f"POST {CHAT}?made-up={number} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+    head += [f"User-Agent: made-up/{number}", f"X-Request-Id: made-up-{number}"]
+    if number % 2:
+        head.append(f"X-Class: made-up-{number}")
+    return "\r\n".join([*head, "", body]).encode()

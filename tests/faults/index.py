@@ -378,6 +378,7 @@ INDEX: Mapping[str, tuple[str, ...]] = {
         "metrics/test_registry.py::test_two_registries_do_not_meet",
         "metrics/test_registry.py::test_M7_a_model_that_is_gone_has_no_series_and_begins_anew_at_nothing",
         "metrics/test_registry.py::test_M7_what_is_watched_anew_makes_no_series_twice",
+        "faults/test_configuration.py::test_M7_ten_reloads_leave_every_count_and_a_model_that_goes_takes_its_series_along",
     ),
     "M9": (
         "external/browser/test_safety.py::test_M9_what_comes_from_outside_is_text_in_every_view",

@@ -208,3 +208,40 @@ def test_F11_a_new_file_is_served_without_a_restart_and_one_that_is_gone_is_not(
     bench.until(lambda: bench.ask("/v1/models/new").status == 404, "it is gone")
     bench.until(lambda: not bench.pids("new"), "its process too")
     assert bench.gateway.stop() == 0
+
+
+def series(bench: Bench) -> dict[str, float]:
+    """What the metrics page says, by name and labels, but for what depends on the moment."""
+    lines = bench.ask("/metrics").body.decode().splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith(("#", "process_"))]
+    assert len({name for name, _ in pairs}) == len(pairs)
+    return {name: float(value) for name, value in pairs}
+
+
+def test_M7_ten_reloads_leave_every_count_and_a_model_that_goes_takes_its_series_along(bench: Bench) -> None:
+    """M7: nothing is there twice; what is counted of others goes on, and who comes back begins at 0. A file that is
+    refused is told, too."""
+    whole = path_of(bench).read_text(encoding="utf-8")
+    assert [bench.chat(model, max_tokens=1).status for model in ("streams", "loads")] == [200, 200]
+    before = series(bench)
+    for number in range(10):
+        seen = len(reloads(bench))
+        in_place(path_of(bench), with_window(bench, 700 + number))
+        bench.gateway.process.send_signal(signal.SIGHUP)
+        bench.until(lambda seen=seen: len(reloads(bench)) > seen, f"reload {number}")
+    after = series(bench)
+    assert {name for name in after if "_total" in name} == {name for name in before if "_total" in name}
+    assert all(after[name] >= count for name, count in before.items() if "_total" in name)
+    without = json.loads(path_of(bench).read_text(encoding="utf-8"))
+    del without["models"]["loads"]
+    in_place(path_of(bench), json.dumps(without))
+    bench.until(lambda: not any('model="loads"' in name for name in series(bench)), "its series are gone")
+    of_streams = {name: count for name, count in after.items() if 'model="streams"' in name and "_total" in name}
+    assert {name: series(bench)[name] for name in of_streams} == of_streams
+    in_place(path_of(bench), "models: [")
+    bench.until(lambda: series(bench)["gridsched_config_valid"] == 0, "the file is refused")
+    in_place(path_of(bench), whole)
+    bench.until(lambda: series(bench)["gridsched_config_valid"] == 1, "the file is good again")
+    back = {name: count for name, count in series(bench).items() if 'model="loads"' in name and "_total" in name}
+    assert back
+    assert set(back.values()) == {0}
