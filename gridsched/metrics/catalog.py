@@ -69,7 +69,7 @@ ABORTS = Family(
     "gridsched_aborts_total",
     Kind.COUNTER,
     ("model",),
-    "Steps of low work taken away for a chat, to be run again (S11).",
+    "Steps of low work told to go for a chat, to be run again (S11).",
 )
 SLOTS = Family("gridsched_slots", Kind.GAUGE, ("model", "state"), "Slots of ready processes, busy and free.")
 MODE = Family("gridsched_mode", Kind.GAUGE, ("device",), "1 while a device is in interactive mode, else 0.")

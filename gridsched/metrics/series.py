@@ -8,6 +8,7 @@ Owns the values. Must never bound the labels: whoever counts does.
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
@@ -96,31 +97,37 @@ class Counts(Series[Count]):
 @dataclass(slots=True)
 class Times:
     """One series of a histogram: of `counts`, the last is of what is beyond every bound. `form` are its lines, with a
-    place for each bucket, the number of all and their sum: filling it in at once takes a quarter of the time."""
+    place for each bucket, the number of all and their sum: filling it in at once takes a quarter of the time. `texts`
+    are what was made of it, without examples and with, until there is one more: most are as they were a page ago."""
 
     bounds: tuple[float, ...]
     form: str
     counts: list[int]
     seconds: float = 0.0
     examples: dict[int, str] = field(default_factory=dict)
+    texts: dict[bool, str] = field(default_factory=dict)
 
     def add(self, seconds: float, exemplar: Exemplar | None = None) -> None:
         """One more that took so long."""
         bucket = bisect_left(self.bounds, seconds)
         self.counts[bucket] += 1
         self.seconds += seconds
+        self.texts.clear()
         if exemplar is not None:
             self.examples[bucket] = exemplar.beside(seconds)
 
     def text(self, *, examples: bool) -> str:
         """Its lines."""
+        if examples in self.texts:
+            return self.texts[examples]
         sums = list(accumulate(self.counts))
         values = [f"{each}.0" for each in sums] if sums[-1] < PLAIN_BELOW else [number(each) for each in sums]
         values += (values[-1], number(self.seconds))
         if examples:
             for place, example in self.examples.items():
                 values[place] += example
-        return self.form % tuple(values)
+        text = self.texts[examples] = self.form % tuple(values)
+        return text
 
 
 class Histogram(Series[Times]):
@@ -159,15 +166,21 @@ def about(family: Family, *, openmetrics: bool) -> str:
 
 
 def head(name: str, names: Labels, labels: Labels) -> str:
-    """A sample's name and labels, with the space before its value."""
-    if not names:
-        return f"{name} "
-    return f"{name}{{{','.join(pair for _, pair in sorted(map(_pair, names, labels)))}}} "
+    """A sample's name and labels, in the order of their names, with the space before its value."""
+    form, order = _form(name, names)
+    return form % tuple([_escaped(labels[place]) for place in order])
 
 
-def _pair(name: str, value: str) -> tuple[str, str]:
-    escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-    return name, f'{name}="{escaped}"'
+@cache
+def _form(name: str, names: Labels) -> tuple[str, tuple[int, ...]]:
+    """A head with a place for each label's value, and which label stands where. As many as there are samples' names."""
+    order = tuple(sorted(range(len(names)), key=names.__getitem__))
+    pairs = ",".join(f'{names[place]}="%s"' for place in order)
+    return f"{name}{{{pairs}}} " if names else f"{name} ", order
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def number(value: float) -> str:
