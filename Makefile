@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-external lint types sim soak explore fuzz bench vram-report gpu-check clean
+.PHONY: help demo test test-external lint types sim loadtest soak explore fuzz bench vram-report gpu-check clean
 
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint           ruff, formatting, floors"
 	@echo "make types          mypy, strict"
 	@echo "make sim            10,000 simulated runs of the scheduler with faults (about half an hour on two cores)"
+	@echo "make loadtest       clients of every class against a running server, for SECONDS=300 (URL=http://... names another one than usual)"
 	@echo "make soak           random load and harm against a real server with stand-in engines (MINUTES=3, SEED=1)"
 	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
 	@echo "make fuzz           200,000 damaged model headers, then as many that a coverage-guided fuzzer makes up (about 20 minutes)"
@@ -59,6 +60,11 @@ types: .venv/.dev
 # 3,000 events a run, and some hundreds to wind it up: 32 million in all, at 9,000 to 13,000 a second and core.
 sim: .venv/.test
 	$(BIN)/python -m sim --seeds 1-10000 --events 3000
+
+SECONDS ?= 300
+
+loadtest: .venv/.test
+	$(BIN)/gridsched loadtest --seconds $(SECONDS) --seed $(SEED) $(if $(URL),--url "$(URL)")
 
 # The same seed is the same schedule; what the machine makes of it differs.
 MINUTES ?= 3

@@ -8,8 +8,9 @@ import struct
 import zlib
 
 WIDTH, HEIGHT = 320, 200
-_COLOURS = ((0xF4, 0xF4, 0xF0), (0x2B, 0x5D, 0x8A), (0xC8, 0x4B, 0x31), (0x3E, 0x7C, 0x4F), (0x22, 0x22, 0x22))
-_LINE_HEIGHT, _MARGIN = 10, 12
+_PAPER, _INK = b"\xf4\xf4\xf4", b"\x22\x22\x22"
+_INKS = (b"\x2b\x5d\x8a", b"\xc8\x4b\x31", b"\x3e\x7c\x4f")
+_LINE_HEIGHT, _LETTER_HEIGHT, _BAR_LINES, _MARGIN, _GAP = 10, 6, 2, 12, 4
 
 
 def as_url(number: int) -> str:
@@ -19,20 +20,29 @@ def as_url(number: int) -> str:
 
 def picture(number: int) -> bytes:
     """A window with a coloured bar and lines of blocks, as a page of text looks from afar."""
-    rows = b"".join(b"\x00" + b"".join(_pixel(x, y, number) for x in range(WIDTH)) for y in range(HEIGHT))
+    lines = HEIGHT // _LINE_HEIGHT
+    bar = _row(_INKS[number % len(_INKS)] * WIDTH) * (_BAR_LINES * _LINE_HEIGHT)
+    blank = _row(_PAPER * WIDTH) * (_LINE_HEIGHT - _LETTER_HEIGHT)
+    text = (_row(_words(line, number)) * _LETTER_HEIGHT + blank for line in range(_BAR_LINES, lines))
     head = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 2, 0, 0, 0)  # 8 bits each of red, green and blue
-    parts = (_chunk(b"IHDR", head), _chunk(b"IDAT", zlib.compress(rows)), _chunk(b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    parts = (("IHDR", head), ("IDAT", zlib.compress(bar + b"".join(text))), ("IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name.encode(), data) for name, data in parts)
 
 
-def _pixel(x: int, y: int, number: int) -> bytes:
-    paper, *inks, ink = _COLOURS
-    if y < 2 * _LINE_HEIGHT:
-        return bytes(inks[number % len(inks)])
-    line, is_gap = divmod(y, _LINE_HEIGHT)[0], y % _LINE_HEIGHT > _LINE_HEIGHT // 2
-    word = (x // (5 + (line * 7 + number) % 11) + line + number) % 4
-    is_text = not is_gap and _MARGIN < x < WIDTH - _MARGIN and word
-    return bytes(ink if is_text else paper)
+def _words(line: int, number: int) -> bytes:
+    """The pixels of one line: words and gaps between two margins."""
+    pixels, room = _PAPER * _MARGIN, WIDTH - 2 * _MARGIN
+    for place in range(room):
+        letters = 4 + (line * 7 + number + place * 5) % 23
+        if len(pixels) // 3 + letters >= WIDTH - _MARGIN:
+            break
+        pixels += _INK * letters + _PAPER * _GAP
+    return pixels.ljust(3 * WIDTH, _PAPER[:1])[: 3 * WIDTH]
+
+
+def _row(pixels: bytes) -> bytes:
+    """One row as the format has it: unfiltered."""
+    return b"\x00" + pixels
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

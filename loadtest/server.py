@@ -4,6 +4,7 @@ Owns the reading of those answers. Any OpenAI server has models; what else there
 has none of it: then it is None here, never a guess. Must never change anything at the server.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,11 +97,10 @@ async def counters(http: httpx.AsyncClient) -> Counters:
         page = list(text_string_to_metric_families(answer.text)) if answer.is_success else []
     except (httpx.HTTPError, ValueError):
         return totals
-    names = {f"{family.name}_total" for family in page if family.type == "counter"}
-    samples = [sample for family in page for sample in family.samples]
+    counted = {f"{family.name}_total": family.samples for family in page if family.type == "counter"}
     for what, name in FAMILIES.items():
-        if name in names:
-            totals[what] = round(sum(sample.value for sample in samples if sample.name == name))
+        total = sum(sample.value for sample in counted.get(name, ()) if sample.name == name)
+        totals[what] = round(total) if name in counted and math.isfinite(total) else None
     return totals
 
 

@@ -14,7 +14,7 @@ from tests.loadtest.stand_in import StandIn, a_log
 from tests.loadtest.stub import Asked, Reply, as_json, delta, frames, serving
 
 OPTIONS = Options(counts={"chat": 1, "background": 1, "batch": 1, "embed": 1}, models={}, seconds=8.0, seed=1)
-RATE = 20.0
+RATE, SOME = 20.0, 8
 
 
 @pytest.fixture
@@ -159,9 +159,12 @@ async def test_a_server_that_goes_away_is_errors_and_no_hang(fast_clock: trio.te
     """The run comes to its end; what the server did is told as far as its log went."""
     del fast_clock
     results: list[Result] = []
-    async with trio.open_nursery() as outer, serving(StandIn()) as stub:
+    busy = trio.Event()
+    stand_in = StandIn()
+    stand_in.on_request = lambda _: busy.set() if len(stand_in.requests) >= SOME else None
+    async with trio.open_nursery() as outer, serving(stand_in) as stub:
         outer.start_soon(_run_against, stub.url, results)
-        await trio.sleep(5.0)
+        await busy.wait()
     (result,) = results
     assert 0 < result.errors < len(result.requests)
     assert result.loads == 0 or result.loads is None
