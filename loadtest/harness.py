@@ -56,7 +56,7 @@ class Harness:
         status = await server.told(http, "/api/status")
         known, first = Followed(), 0
         if status is not None:
-            await known.follow(http, once=True)
+            await known.follow(http, since=None, once=True)
             first = known.lines[-1].seq if known.lines else 0
         run = Run(
             options=options,

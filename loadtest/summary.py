@@ -188,6 +188,10 @@ def _notes(run: Run) -> Iterator[str]:
         yield "The server tells neither counters nor memory nor decisions as gridsched does: loads are not known."
     elif run.log_fault:
         yield f"The decision log is not whole: {run.log_fault}."
+    silent = {part.role.name for part in run.cast.parts if part.model not in run.failed_models}
+    silent -= {one.role.name for one in run.done if not one.warm_up}
+    if silent:
+        yield f"No request was made by {', '.join(sorted(silent))}: the run was too short for it."
     lost = sum(_lost(line) for line in run.lines)
     if lost:
         yield f"{lost} lines of the decision log were not kept for us."

@@ -67,7 +67,7 @@ class StandIn:
         return {"id": name, "object": "model"} | ({"gridsched": told} if self.is_gridsched else {})
 
     def _events(self, query: str) -> Reply:
-        since = int(query.partition("since=")[2].partition("&")[0])
+        since = int(query.partition("since=")[2].partition("&")[0] or 0)
         told = frames(*(line for line in self.lines if int(str(line["seq"])) > since), end="")
         return Reply(200, {"Content-Type": "text/event-stream"}, told, hold="follow=1" in query)
 

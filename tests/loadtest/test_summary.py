@@ -35,6 +35,7 @@ def a_run() -> Run:
         began_wall=START,
         measured_from=102.0,
         ended=112.0,
+        done=[done(part.role.name, 103.0) for part in PARTS],
     )
 
 
@@ -54,8 +55,11 @@ def test_a_class_gathers_its_roles_and_each_role_stands_alone() -> None:
     assert result.classes["interactive"].tokens_per_s == 2.0
     assert (result.requests[0].at_s, result.requests[0].end_s) == (3.0, 4.0)
     assert (result.measured_from_s, result.measured_s) == (2.0, 10.0)
-    run.done = []
-    assert result_of(run).roles["chat"].p50_s is None
+    assert result.notes == ()
+    run.done = run.done[:1]
+    result = result_of(run)
+    assert result.roles["index"].p50_s is None
+    assert result.notes == ("No request was made by embed, index: the run was too short for it.",)
 
 
 def test_a_warm_up_counts_only_where_it_fails() -> None:
