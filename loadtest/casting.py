@@ -6,6 +6,7 @@ Owns that choice, and the sentence about a role that nobody can do. Must never a
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from loadtest.clients import readable
 from loadtest.roles import ROLES, Role
 from loadtest.server import Model, Told
 
@@ -50,7 +51,7 @@ def _choose(told: Told, posts: Sequence[str], named: Mapping[str, str]) -> Itera
     taken: list[Model] = []
     for post in posts:
         if post in named:
-            yield post, named[post]
+            yield post, readable(named[post])
             taken += [model for model in told.models if model.id == named[post] and _takes_room(room, model)]
             continue
         able = sorted((one for one in told.models if _can(one, post)), key=lambda one: -one.bytes)

@@ -291,6 +291,11 @@ class ChatStream:
 # --- reading answers --------------------------------------------------------------------------------------------
 
 
+def readable(text: str) -> str:
+    """The text without halves of letters, which JSON can name and nobody can write down or send."""
+    return text.encode(errors="replace").decode()
+
+
 def refusal(status: int, raw: bytes) -> str:
     """One sentence about an answer that is not 200."""
     try:
@@ -338,23 +343,23 @@ def _message(answer: Mapping[str, object]) -> str:
     """The sentence of an error in OpenAI's shape."""
     match answer.get("error"):
         case {"message": str(message)}:
-            return message
+            return readable(message)
         case other:
-            return str(other)
+            return readable(str(other))
 
 
 def _text(answer: Mapping[str, object]) -> str:
     """The text of a completion, of a chat's message, or of a stream's delta; a frame without any gives none."""
     match answer.get("choices"):
-        case [{"delta": {"content": str(text)}}, *_]:
-            return text
-        case [{"message": {"content": str(text)}}, *_]:
-            return text
-        case [{"text": str(text)}, *_]:
-            return text
+        case (
+            [{"delta": {"content": str(text)}}, *_]
+            | [{"message": {"content": str(text)}}, *_]
+            | [{"text": str(text)}, *_]
+        ):
+            return readable(text)
         case list():
             return ""
-    raise AnswerFault(f"no choices in the answer: {str(answer)[:100]}")
+    raise AnswerFault(readable(f"no choices in the answer: {str(answer)[:100]}"))
 
 
 def _vectors(raw: bytes) -> tuple[list[Vector], list[int]]:

@@ -14,6 +14,7 @@ from typing import Self
 import httpx
 import trio
 
+from loadtest.clients import readable
 from loadtest.sse import SseReader
 
 EVENTS_PATH = "/api/events"
@@ -48,16 +49,21 @@ class Line:
         return cls(
             seq=seq,
             time=datetime.fromisoformat(time).timestamp(),
-            event=str(raw["event"]),
+            event=readable(str(raw["event"])),
             job=job if isinstance(job, int) else None,
-            job_class=str(raw.get("class", "")),
-            kind=str(raw.get("kind", "")),
-            model=str(raw.get("model", "")),
-            rule=str(raw.get("rule", "")),
+            job_class=_word(raw, "class"),
+            kind=_word(raw, "kind"),
+            model=_word(raw, "model"),
+            rule=_word(raw, "rule"),
             step=_count(raw, "step"),
             steps=_count(raw, "steps"),
             raw=raw,
         )
+
+    @property
+    def device(self) -> str:
+        """The device that it is about, empty for none."""
+        return _word(self.raw, "device")
 
     @property
     def instance(self) -> int:
@@ -153,6 +159,10 @@ def counts_of(lines: Iterable[Line], living: Mapping[int, str] = MappingProxyTyp
             case "dispatch":
                 relief += line.is_relief
     return Counts(loads, needless, evictions, relief)
+
+
+def _word(raw: Mapping[str, object], key: str) -> str:
+    return readable(str(raw.get(key, "")))
 
 
 def _count(raw: Mapping[str, object], key: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.clients import refusal
+from loadtest.clients import readable, refusal
 from loadtest.result import Sample, Server
 
 LOOK_SECONDS = 20.0
@@ -123,7 +123,7 @@ def sample_of(status: Mapping[str, Any], at_s: float) -> Sample:
         at_s=at_s,
         models=models,
         devices={_word(one, "name"): _count(one, "used_bytes") for one in devices},
-        waiting={str(name): _count(_mapping(queue), "length") for name, queue in queues.items()},
+        waiting={readable(name): _count(_mapping(queue), "length") for name, queue in queues.items()},
     )
 
 
@@ -145,10 +145,10 @@ def _model(raw: object) -> Model:
         raise TypeError(raw)
     more = raw.get("gridsched")
     if not isinstance(more, dict):
-        return Model(raw["id"])
+        return Model(readable(raw["id"]))
     memory = _mapping(more.get("memory_bytes"))
     return Model(
-        id=raw["id"],
+        id=readable(raw["id"]),
         can=frozenset(map(str, _list(more.get("capabilities")))),
         bytes=_count(memory, "measured") or _count(memory, "estimated"),
         is_ready=more.get("state") == "ready",
@@ -163,7 +163,7 @@ def _usable(device: Mapping[str, Any]) -> int:
 
 def _word(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key)
-    return value if isinstance(value, str) else ""
+    return readable(value) if isinstance(value, str) else ""
 
 
 def _count(raw: Mapping[str, Any], key: str) -> int:

@@ -43,7 +43,7 @@ def grants(lines: Sequence[Line], began: float) -> Iterator[Grant]:
                 row=EMBEDDINGS_ROW if line.kind == "embeddings" else line.job_class,
                 job=line.job,
                 model=line.model,
-                device=_word(line, "device"),
+                device=line.device,
                 rule=line.rule,
                 relief=line.is_relief,
             )
@@ -57,11 +57,6 @@ def events(lines: Iterable[Line], began: float) -> Iterator[Event]:
                 at_s=line.time - began,
                 event=line.event,
                 model=line.model,
-                device=_word(line, "device"),
+                device=line.device,
                 rule=line.rule,
             )
-
-
-def _word(line: Line, key: str) -> str:
-    value = line.raw.get(key)
-    return value if isinstance(value, str) else ""
