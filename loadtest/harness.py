@@ -121,11 +121,11 @@ class Harness:
 
 
 def live_line(passed: float, drive: Drive) -> str:
-    """How far it is, class by class."""
-    phase = "traffic" if passed < drive.seconds else "waiting for the last answers"
+    """How far it is, then class by class: what is cut off where there is no room matters least."""
+    phase = "traffic" if passed < drive.seconds else "the last answers"
     errors = sum(bool(one.measured.error) for one in drive.done)
-    told = [f"{phase}: {passed:.0f} s", *(_live(row, drive.done) for row in ROWS if _of(row, drive.done))]
-    return ", ".join([*told, f"{sum(drive.running.values())} under way", f"{errors} errors"])
+    told = [f"{phase}: {passed:.0f} s", f"{errors} errors", f"{sum(drive.running.values())} under way"]
+    return ", ".join([*told, *(_live(row, drive.done) for row in ROWS if _of(row, drive.done))])
 
 
 def _live(row: str, done: list[Done]) -> str:

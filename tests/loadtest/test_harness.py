@@ -78,6 +78,24 @@ async def test_only_a_needless_load_is_a_problem_among_the_counters(
 
 
 @pytest.mark.slow
+async def test_the_live_line_tells_errors_and_each_class(fast_clock: trio.testing.MockClock) -> None:
+    """A phase before the colon, by which lines are told apart where there is no bar; what matters most comes first."""
+    del fast_clock
+    told: list[tuple[float, float | None, str]] = []
+    refusal = as_json({"error": {"message": "busy"}}, status=503)
+    stand_in = StandIn(on_request=lambda asked: refusal if asked.fields["model"] == "small" else None)
+    async with serving(stand_in) as stub, clients.connect(stub.url) as client:
+        options = replace(OPTIONS, cold=True, seconds=6.0)
+        await Harness(client, options, lambda *so_far: told.append(so_far)).run()
+    done, total, last = told[-1]
+    assert 0 < done <= total == 6.0
+    assert last.partition(":")[0] in ("traffic", "the last answers")
+    assert " errors, " in last
+    assert "interactive " in last
+    assert "batch 0," in last
+
+
+@pytest.mark.slow
 async def test_the_log_is_read_from_its_last_line_on_and_held_against_the_counters(
     fast_clock: trio.testing.MockClock,
 ) -> None:
