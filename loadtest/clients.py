@@ -20,6 +20,7 @@ from loadtest.sse import SseReader
 QUEUE_HEADER, JOB_HEADER = "X-Gridsched-Queue-Ms", "X-Gridsched-Job-Id"
 CLASS_HEADER = "X-Class"
 CONNECT_SECONDS = 10.0
+LARGEST = 2**63 - 1
 SILENCE_SECONDS = 300.0
 """How long a client waits for the next byte: low work waits behind every chat. A guess that covers any demo."""
 
@@ -291,6 +292,11 @@ class ChatStream:
 # --- reading answers --------------------------------------------------------------------------------------------
 
 
+def counted(value: object) -> int:
+    """A count that somebody tells; 0 for what is none, or for more than a result can hold."""
+    return value if isinstance(value, int) and 0 <= value <= LARGEST else 0
+
+
 def readable(text: str) -> str:
     """The text without halves of letters, which JSON can name and nobody can write down or send."""
     return text.encode(errors="replace").decode()
@@ -318,14 +324,14 @@ def _queue_seconds(headers: httpx.Headers) -> float | None:
 
 def _job(headers: httpx.Headers) -> int | None:
     number = headers.get(JOB_HEADER, "")
-    return int(number) if number.isascii() and number.isdigit() else None
+    return counted(int(number[:30])) if number.isascii() and number.isdigit() else None
 
 
 def _tokens(answer: Mapping[str, object]) -> int | None:
     """How many tokens were generated, where the answer says so."""
     match answer.get("usage"):
         case {"completion_tokens": int(tokens)}:
-            return tokens
+            return counted(tokens)
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Self
 import httpx
 import trio
 
-from loadtest.clients import readable
+from loadtest.clients import counted, readable
 from loadtest.sse import SseReader
 
 EVENTS_PATH = "/api/events"
@@ -50,7 +50,7 @@ class Line:
             seq=seq,
             time=datetime.fromisoformat(time).timestamp(),
             event=readable(str(raw["event"])),
-            job=job if isinstance(job, int) else None,
+            job=counted(job) if isinstance(job, int) else None,
             job_class=_word(raw, "class"),
             kind=_word(raw, "kind"),
             model=_word(raw, "model"),
@@ -166,5 +166,4 @@ def _word(raw: Mapping[str, object], key: str) -> str:
 
 
 def _count(raw: Mapping[str, object], key: str) -> int:
-    value = raw.get(key)
-    return value if isinstance(value, int) else 0
+    return counted(raw.get(key))

@@ -4,7 +4,6 @@ Owns the reading of those answers. Any OpenAI server has models; what else there
 has none of it: then it is None here, never a guess. Must never change anything at the server.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.clients import readable, refusal
+from loadtest.clients import LARGEST, counted, readable, refusal
 from loadtest.result import Sample, Server
 
 LOOK_SECONDS = 20.0
@@ -97,10 +96,10 @@ async def counters(http: httpx.AsyncClient) -> Counters:
         page = list(text_string_to_metric_families(answer.text)) if answer.is_success else []
     except (httpx.HTTPError, ValueError):
         return totals
-    counted = {f"{family.name}_total": family.samples for family in page if family.type == "counter"}
+    pages = {f"{family.name}_total": family.samples for family in page if family.type == "counter"}
     for what, name in FAMILIES.items():
-        total = sum(sample.value for sample in counted.get(name, ()) if sample.name == name)
-        totals[what] = round(total) if name in counted and math.isfinite(total) else None
+        total = sum(sample.value for sample in pages.get(name, ()) if sample.name == name)
+        totals[what] = round(total) if name in pages and total <= LARGEST else None
     return totals
 
 
@@ -167,8 +166,7 @@ def _word(raw: Mapping[str, Any], key: str) -> str:
 
 
 def _count(raw: Mapping[str, Any], key: str) -> int:
-    value = raw.get(key)
-    return value if isinstance(value, int) else 0
+    return counted(raw.get(key))
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:

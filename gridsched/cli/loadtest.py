@@ -30,6 +30,7 @@ DEFAULT_SECONDS, DEFAULT_SEED, LONGEST_ANSWER_SECONDS = 300.0, 1, 300.0
 INTERRUPTED = 130
 MOST_CLIENTS = 500
 LEAST_SECONDS, LONGEST_SECONDS = 0.1, 86_400.0
+LARGEST_SEED = 2**63 - 1
 LEAST_RATE, MOST_RATE = 0.001, 1000.0
 
 
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=_seconds, default=DEFAULT_SECONDS, metavar="S", help="how long (300)")
     text = "an open loop: so many requests a second of each role, at random times, whatever becomes of them"
     parser.add_argument("--rate", type=_rate, metavar="R", help=text)
-    parser.add_argument("--seed", type=int, default=DEFAULT_SEED, metavar="N", help="the same seed asks the same (1)")
+    parser.add_argument("--seed", type=_seed, default=DEFAULT_SEED, metavar="N", help="the same seed asks the same (1)")
     text = "what one request may take before it counts as failed (300)"
     parser.add_argument("--timeout", type=_seconds, default=LONGEST_ANSWER_SECONDS, metavar="S", help=text)
     parser.add_argument("--cold", action="store_true", help="without a first request to each model that loads it")
@@ -174,6 +175,10 @@ def _clients(text: str) -> int:
     return round(_between(text, 0, MOST_CLIENTS, "number of clients", whole=True))
 
 
+def _seed(text: str) -> int:
+    return round(_between(text, 0, LARGEST_SEED, "seed", whole=True))
+
+
 def _seconds(text: str) -> float:
     return _between(text, LEAST_SECONDS, LONGEST_SECONDS, "number of seconds")
 
@@ -189,5 +194,5 @@ def _between(text: str, least: float, most: float, what: str, *, whole: bool = F
     except ValueError:
         value = math.nan
     if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"{printable(text)} is no {what} from {least:g} to {most:g}")
+        raise argparse.ArgumentTypeError(f"{printable(text)} is no {what} from {least:.15g} to {most:.15g}")
     return value

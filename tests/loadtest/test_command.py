@@ -119,6 +119,7 @@ def test_a_key_that_is_not_taken_says_which_option_has_one(status: int, capsys: 
         ["--rate", "0"],
         ["--rate", "fast"],
         ["--seed", "x"],
+        ["--seed", str(2**63)],
         ["--timeout", "-3"],
         ["--mix", "none"],
         ["--url", "nobody"],

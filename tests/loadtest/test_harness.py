@@ -230,17 +230,17 @@ async def test_roles_that_nobody_can_do_are_left_out_and_said_or_a_fault(fast_cl
 
 @pytest.mark.slow
 async def test_a_name_with_half_a_letter_is_tested_and_told(fast_clock: trio.testing.MockClock) -> None:
-    """JSON can name what no text can hold: in models, answers, errors and the log."""
+    """JSON can name what no text can hold, and count further than anybody: in models, answers, errors and the log."""
     del fast_clock
     odd = "m\ud800"
-    told = [{**line, "model": odd, "device": odd} for line in a_log()]
+    told = [{**line, "model": odd, "device": odd, "job": 10**40} for line in a_log()]
     stand_in = StandIn(models={odd: (1.0, ("chat",))}, lines=told[:1])
 
     def answer(_: Asked) -> Reply | None:
         stand_in.lines = told
         if len(stand_in.requests) == SOME:
             return as_json({"error": {"message": odd}}, status=503)
-        return Reply(200, {}, frames(delta(odd), {"choices": [], "usage": {}}))
+        return Reply(200, {}, frames(delta(odd), {"choices": [], "usage": {"completion_tokens": 10**40}}))
 
     stand_in.on_request = answer
     result = await result_of(stand_in, Options(counts={"chat": 2}, models={}, seconds=20.0, seed=1))

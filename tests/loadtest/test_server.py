@@ -40,6 +40,8 @@ async def test_counters_are_summed_over_their_labels_and_missing_ones_unknown() 
         Reply(200, {}, (b'{"a": 1}',)),
         Reply(200, {}, (b"# TYPE gridsched_model_loads_total counter\ngridsched_model_loads_total{ 1\n",)),
         Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total NaN\n",)),
+        Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total 1e300\n",)),
+        Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total +Inf\n",)),
         Reply(200, {}, (b"\xff\xfe",)),
     ],
 )
