@@ -130,8 +130,8 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the server did during a load. A load is needless when the model had a process already, which was not told to
-    go and is not moved."""
+    """What the server did during a load. A load is needless when the model had a process already, which was not stopped
+    (one that drains may yet stay) and is not moved."""
 
     loads: int
     needless_loads: int
@@ -151,7 +151,7 @@ def counts_of(lines: Iterable[Line], living: Mapping[int, str] = MappingProxyTyp
                 loads += 1
                 needless += line.model in lives.values() and line.rule != MOVES
                 lives[line.instance] = line.model
-            case "drain" | "stop" | "exit":
+            case "stop" | "exit":
                 lives.pop(line.instance, None)
             case "evict":
                 evictions += 1

@@ -127,9 +127,13 @@ def sample_of(status: Mapping[str, Any], at_s: float) -> Sample:
 
 
 def living(status: Mapping[str, Any]) -> Mapping[int, str]:
-    """The processes that were not told to go: their numbers, with their models."""
+    """The processes that were not stopped: their numbers, with their models."""
     found = (one for one in _list(status.get("instances")) if isinstance(one, dict))
-    return {_count(one, "id"): _word(one, "model") for one in found if _word(one, "state") in ("starting", "ready")}
+    return {
+        _count(one, "id"): _word(one, "model")
+        for one in found
+        if _word(one, "state") in ("starting", "ready", "draining")
+    }
 
 
 def loading(status: Mapping[str, Any]) -> int:

@@ -212,7 +212,7 @@ def _figures(run: Run) -> tuple[Mapping[str, int | None], Sequence[str]]:
     """What the server did, by its counters, else by its log; and where the two disagree."""
     log: dict[str, int] = {}
     if run.is_gridsched and not run.log_fault:
-        log = {**asdict(counts_of(run.lines, run.living)), "thrash": sum(one.event == "thrash" for one in run.lines)}
+        log = {**asdict(counts_of(run.lines, run.living)), "thrash": sum(map(_alternated, run.lines))}
     figures: dict[str, int | None] = {}
     disagreements = []
     under_way = run.loading + _unfinished(run.lines)
@@ -226,6 +226,12 @@ def _figures(run: Run) -> tuple[Mapping[str, int | None], Sequence[str]]:
             name = what.replace("_", " ")
             disagreements.append(f"The server's counters say {counted} {name}, its decision log {log[what]}.")
     return figures, disagreements
+
+
+def _alternated(line: Line) -> int:
+    """How many models a line says of that they take turns in memory."""
+    models = line.raw.get("models")
+    return len(models) if line.event == "thrash" and isinstance(models, list) else 0
 
 
 def _unfinished(lines: Sequence[Line]) -> int:

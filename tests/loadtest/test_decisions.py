@@ -51,6 +51,14 @@ def test_a_load_beside_a_process_from_before_is_needless() -> None:
     assert counts_of(again.lines, {7: "b"}).needless_loads == 0
 
 
+def test_R2_a_process_that_drains_and_stays_is_one() -> None:
+    """It went back to work: another beside it is one too many."""
+    log = Log().add("drain", model="a", instance=7).add("drain", model="a", instance=7, rule="R2")
+    assert counts_of(log.add("load", model="a", instance=8).lines, {7: "a"}).needless_loads == 1
+    stopped = Log().add("drain", model="a", instance=7).add("stop", model="a", instance=7)
+    assert counts_of(stopped.add("load", model="a", instance=8).lines, {7: "a"}).needless_loads == 0
+
+
 def test_R9_a_successor_is_no_needless_load() -> None:
     """It starts beside the one that it follows; after the move a third one would be."""
     log = Log().add("load", model="a", instance=2, rule="R9").add("ready", model="a", instance=2)

@@ -116,6 +116,16 @@ def test_a_load_that_is_under_way_at_either_end_is_no_disagreement() -> None:
     assert result_of(run).notes == ()
 
 
+def test_R4a_thrash_is_counted_for_each_model_that_takes_turns() -> None:
+    """As the server's counter does, so that the two can be compared."""
+    run = a_run()
+    run.before, run.after = {**ZERO, "thrash": None}, {**ZERO, "thrash": None}
+    run.lines = Log().add("thrash", model="a", models=["a", "b"]).add("thrash", model="c").lines
+    assert result_of(run).thrash == 2
+    run.before, run.after = ZERO, {**ZERO, "thrash": 2}
+    assert result_of(run).notes == ()
+
+
 def test_what_the_reader_must_know_is_said() -> None:
     """A restart, a log with holes, a log that broke off, an end before its time."""
     run = a_run()
