@@ -7,6 +7,8 @@ const SHOWN_MS = 6000;
 const SENDABLE = /^[\x21-\x7e]*$/;
 const WANT_A_KEY = new Set(["invalid_api_key", "insufficient_scope", "remote_admin_requires_credential"]);
 
+let count = 0;
+
 /**
  * A dialog in front of everything: a title, what it says, and its buttons. `fill` gets a function that closes it and gives
  * its content; the last element of `buttons` is the one that does it. Resolves when it is closed, with what it was closed
@@ -19,8 +21,9 @@ const WANT_A_KEY = new Set(["invalid_api_key", "insufficient_scope", "remote_adm
  */
 export function dialog(title, fill, buttons, options = {}) {
   return new Promise((resolve) => {
-    const heading = h("h2", { id: "dialog-title" }, title);
-    const box = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-labelledby": "dialog-title", class: options.wide ? "wide" : null }));
+    count += 1;
+    const heading = h("h2", { id: `dialog-${count}` }, title);
+    const box = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-labelledby": heading.id, class: options.wide ? "wide" : null }));
     const close = (/** @type {string} */ result) => box.close(result);
     const actions = buttons ? buttons(close) : h("button", { type: "button", onclick: () => close("") }, "Close");
     box.append(h("div", { class: "dialog" }, heading, h("div", { class: "dialog-body" }, fill(close)), h("div", { class: "actions" }, actions)));
@@ -61,6 +64,8 @@ export function toast(text, options = {}) {
   note.append(h("button", { type: "button", class: "quiet", "aria-label": "Close the message", onclick: end }, "×"));
   for (const other of place.children) if (other.firstElementChild?.textContent === text) other.remove();
   place.append(note);
+  if (place.matches(":popover-open")) place.hidePopover();
+  place.showPopover(); // in front of a dialog that is open, too
   if (!options.fault) setTimeout(end, SHOWN_MS);
 }
 

@@ -37,6 +37,7 @@ def test_a_page_goes_on_when_its_server_was_started_again(browser: Browser, tmp_
         expect(page.get_by_role("heading", name="sim-chat-4b")).to_have_count(1)
         assert first.stop() == 0
         expect(page.locator("#connection")).to_have_text("no connection; trying again …")
+        expect(page.get_by_text("The server does not answer; this is how it stood at")).to_be_visible()
         shot(page, "frame-no-connection")
         second = start(tmp_path, "--sim", port=port)
         try:

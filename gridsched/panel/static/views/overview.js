@@ -1,6 +1,7 @@
 // The overview: devices, queues, processes, and the timeline of who had them.
 
 import { h, say } from "/panel/dom.js";
+import { clock } from "/panel/format.js";
 import { known, watch } from "/panel/state.js";
 import { deviceBars } from "/panel/views/bars.js";
 import { queues, waiting as whoWaits } from "/panel/views/queues.js";
@@ -14,6 +15,7 @@ function section(title) {
 
 /** What concerns all of the server, in a sentence. @param {any} status */
 function news(status) {
+  if (!known.connected) return `The server does not answer; this is how it stood at ${clock(status.time)}.`;
   if (status.draining) return "The server takes nobody new: it ends when whoever runs has finished.";
   if (status.config_error) return `The configuration on disk is not what runs: ${status.config_error}`;
   if (status.config_needs_restart.length) return `After a restart these settings hold: ${status.config_needs_restart.join(", ")}`;

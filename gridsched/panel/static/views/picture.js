@@ -12,6 +12,7 @@ const GAP = 2;
 const BETWEEN = 7;
 const AXIS = 22;
 const MODE = 8;
+const LABELLED = 26;
 const LEAST_WIDTH = 1.5;
 const REACH = 4;
 const FASTEST_MS = 60;
@@ -176,13 +177,14 @@ export class Picture {
     context.lineWidth = 1;
     for (let at = Math.ceil((end / 1000 - this.seconds) / step) * step; at * 1000 <= end; at += step) {
       const x = Math.round(this.width - (end - at * 1000) * scale) + 0.5;
+      if (x < LABELLED) continue;
       context.beginPath();
       context.moveTo(x, 0);
       context.lineTo(x, height - AXIS + 4);
       context.stroke();
       const moment = new Date(at * 1000);
       const text = [moment.getHours(), moment.getMinutes(), moment.getSeconds()].map((each) => String(each).padStart(2, "0")).join(":");
-      if (x > 26 && x < this.width - 26) this.words(context, text, x - 24, height - 6);
+      if (x < this.width - LABELLED) this.words(context, text, x - 24, height - 6);
     }
   }
 
