@@ -38,6 +38,7 @@ from gridsched.api.origin import Origins
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
+from gridsched.api.tracing import UNTRACED, Tracer
 from gridsched.control.audit import Audit
 from gridsched.control.authority import NOBODY, Authority
 from gridsched.control.leases import watch_owners
@@ -76,11 +77,12 @@ class Agents(Protocol):
 @dataclass(frozen=True, slots=True)
 class Doors:
     """What else answers: `agents` at `/mcp`; `panel` has the files that everybody may have. `listeners` are further
-    sockets on which all is served."""
+    sockets on which all is served. `tracer` is told of each request of the data plane."""
 
     agents: Agents | None = None
     panel: Blueprint | None = None
     listeners: tuple[socket.socket, ...] = ()
+    tracer: Tracer = UNTRACED
 
 
 NO_DOORS = Doors()
@@ -115,6 +117,7 @@ class Front:
         self._services = services or (lambda runtime: Services(runtime, authority))
         self._agents = doors.agents
         self._panel = doors.panel
+        self._tracer = doors.tracer
         self._house: House | None = None
 
     def go_by(self, settings: FrontSettings) -> None:
@@ -125,7 +128,9 @@ class Front:
 
     async def __call__(self, runtime: Runtime, stop: trio.Event) -> None:
         """Serve until `stop` is set and open answers have ended, within their grace."""
-        house = self._house = House(runtime, self._settings, self._observer, self._authority, stop, self._resolve)
+        house = self._house = House(
+            runtime, self._settings, self._observer, self._authority, stop, self._resolve, self._tracer
+        )
         data_plane = DataPlane(house, self._store)
         services = self._services(runtime)
         rest = admin.build(house, services, self._panel)

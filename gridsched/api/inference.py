@@ -23,7 +23,7 @@ from gridsched.api.media import media_of
 from gridsched.api.members import BadBody
 from gridsched.api.reply import PlainReply, Reply
 from gridsched.api.routes import Route
-from gridsched.api.seat import House, Seat, Tally
+from gridsched.api.seat import CLIENT_CLOSED, House, Seat, Tally
 from gridsched.api.several import HTTP_OK, ONE, parted, parts_of
 from gridsched.api.sse import EventStream
 from gridsched.api.virtual import shaped
@@ -35,6 +35,7 @@ from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, Outcome
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 
 DEFAULT_MODEL = "default"
+INTERNAL = 500
 COME_TO_NOTHING = (OutcomeKind.ENGINE_DIED, OutcomeKind.DEVICE_FAULT, OutcomeKind.ABORTED)
 CANCELLED = Problem("cancelled", "a person has cancelled this job")
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
@@ -72,19 +73,25 @@ class Inference:
     ) -> bool:
         """Answer one request; `submitted` is told its job. False: the answer was cut off and its connection must be
         broken."""
-        tally = Tally(trio.current_time())
+        trace = self._house.tracer.begin(exchange.path, exchange.headers, exchange.request_id)
+        tally = Tally(trio.current_time(), trace=trace)
         try:
             return await self._serve(exchange, route, tally, submitted)
         except (RequestError, BadBody) as error:
             problem = error.problem if isinstance(error, RequestError) else invalid(str(error)).problem
             tally.code = problem.status
+            trace.failed(problem.code)
             await send_problem(exchange, problem)
             return True
+        except Exception:
+            tally.code = INTERNAL
+            raise
         finally:
             seconds = trio.current_time() - tally.began
             self._house.observer.request_ended(
-                tally.job_class, tally.model, exchange.path, tally.code, seconds, job=tally.job, trace_id=tally.trace_id
+                tally.job_class, tally.model, exchange.path, tally.code, seconds, job=tally.job, trace_id=trace.id
             )
+            trace.ended(tally.code if tally.code != CLIENT_CLOSED else None)
 
     async def _serve(self, exchange: Exchange, route: Route, tally: Tally, submitted: Callable[[JobId], None]) -> bool:
         request, links, media = await _read(route, exchange)
@@ -104,6 +111,7 @@ class Inference:
         with self._house.runtime.desk.submit(job) as ticket:
             tally.job = job.id
             submitted(job.id)
+            tally.trace.meant(job, streamed=request.stream)
             seat = Seat(self._house, exchange, ticket, tally, asked.wanted_class)
             stream = _events(seat, request) if request.stream and plan is None else None
             reply = stream or PlainReply(exchange, seat.headers())

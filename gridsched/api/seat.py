@@ -7,6 +7,7 @@ event itself: the ticket does.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import trio
 
@@ -15,6 +16,7 @@ from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.observe import Observer
 from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import JSON, Sink, Way, run_step
+from gridsched.api.tracing import UNRECORDED, UNTRACED, Timed, Trace, Tracer
 from gridsched.control.authority import Authority
 from gridsched.control.problems import Header, Problem, of_outcome, of_rejection
 from gridsched.core.commands import Grant, Rejection, RejectionCode
@@ -42,6 +44,7 @@ class House:
     authority: Authority
     stop: trio.Event
     resolve: Resolver = look_up
+    tracer: Tracer = UNTRACED
     _open: set[trio.CancelScope] = field(default_factory=set)
 
     def way(self) -> Way:
@@ -74,7 +77,7 @@ class Tally:
     model: str = ""
     code: int = CLIENT_CLOSED
     job: int | None = None
-    trace_id: str = ""
+    trace: Trace = UNRECORDED
 
 
 class UntilAnswered:
@@ -118,19 +121,23 @@ class Seat:
     async def grant(self) -> Grant | Problem:
         """Wait for the next grant; a problem is the end of the job."""
         self._granted_at = None
+        self.tally.trace.waits()
         answer = await self.ticket.answer()
         if isinstance(answer, Rejection):
             if self._queue_seconds is None:
                 self._queue_seconds = trio.current_time() - self._submitted_at
-            return of_rejection(self._with_log(answer))
+            problem = of_rejection(self._with_log(answer))
+            self.tally.trace.failed(problem.code)
+            return problem
         self._last = answer
+        self.tally.trace.granted(answer)
         self.tally.model = answer.model
         self._granted_at = trio.current_time()
         if self._queue_seconds is None:
             self._queue_seconds = answer.queue_seconds
             tally = self.tally
             self.house.observer.queue_waited(
-                tally.job_class, answer.queue_seconds, job=tally.job, trace_id=tally.trace_id
+                tally.job_class, answer.queue_seconds, job=tally.job, trace_id=tally.trace.id
             )
         return answer
 
@@ -144,12 +151,18 @@ class Seat:
 
     async def run(self, grant: Grant, body: bytes, sink: Sink, content_type: bytes = JSON) -> Outcome:
         """Run the granted step on the engine, unless it is taken away for a chat before a byte is answered (S11)."""
-        if not self._can_be_taken_away():
-            return await run_step(self.house.way(), grant, self.exchange.path, body, sink, content_type)
-        with self.ticket.until_aborted():
-            watched = UntilAnswered(sink, self.ticket)
-            return await run_step(self.house.way(), grant, self.exchange.path, body, watched, content_type)
-        return TAKEN_AWAY
+        step, outcome = self.tally.trace.step(grant), None
+        run = partial(run_step, self.house.way(), grant, self.exchange.path, body)
+        timed = Timed(sink, step) if step.recorded else sink
+        try:
+            if self._can_be_taken_away():
+                with self.ticket.until_aborted():
+                    outcome = await run(UntilAnswered(timed, self.ticket), content_type, step.headers)
+            else:
+                outcome = await run(timed, content_type, step.headers)
+        finally:
+            step.ended(outcome)
+        return outcome or TAKEN_AWAY
 
     def _can_be_taken_away(self) -> bool:
         job = self.ticket.job
@@ -158,14 +171,16 @@ class Seat:
     def broken(self, grant: Grant, outcome: Outcome) -> Problem:
         """What a client is told of a step that the engine did not finish."""
         log_tail = self.house.runtime.parts.engine.log_tail(grant.instance_id)
-        return of_outcome(outcome, grant.model, log_tail)
+        problem = of_outcome(outcome, grant.model, log_tail)
+        self.tally.trace.failed(problem.code)
+        return problem
 
     def began_answering(self, at: float | None) -> None:
         """Count when the first byte of an answer went out, if one did."""
         if at is not None:
             tally = self.tally
             self.house.observer.first_byte(
-                tally.job_class, tally.model, at - tally.began, job=tally.job, trace_id=tally.trace_id
+                tally.job_class, tally.model, at - tally.began, job=tally.job, trace_id=tally.trace.id
             )
 
     def headers(self) -> list[Header]:

@@ -17,7 +17,8 @@ from gridsched.ports import Upstream, UpstreamFailure
 
 JSON = b"application/json"
 IDENTITY = (b"accept-encoding", b"identity")
-"""All that an engine is told beside what the body is: no credential and no cookie of the client's goes up."""
+"""All that an engine is told beside what the body is, and of a trace: no credential and no cookie of the client's
+goes up."""
 
 BAD_GATEWAY = 502
 
@@ -41,11 +42,19 @@ class Way:
     stall_seconds: float
 
 
-async def run_step(way: Way, grant: Grant, target: str, body: bytes, sink: Sink, content_type: bytes = JSON) -> Outcome:
+async def run_step(
+    way: Way,
+    grant: Grant,
+    target: str,
+    body: bytes,
+    sink: Sink,
+    content_type: bytes = JSON,
+    of_trace: tuple[Header, ...] = (),
+) -> Outcome:
     """Send one POST to the granted process and pump its answer into `sink`. Raises nothing of the engine's."""
     outcome = Outcome(OutcomeKind.STALLED, BAD_GATEWAY, answered=False)
     process = grant.instance_id
-    headers = ((b"content-type", content_type), IDENTITY)
+    headers = ((b"content-type", content_type), IDENTITY, *of_trace)
     with way.stalls.limit(process, way.stall_seconds) as head:
         try:
             async with way.upstream.request(process, "POST", target, headers, body) as answer:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gridsched.app.reloading import Source
 from gridsched.app.start import Machine, Say
@@ -23,6 +24,10 @@ from gridsched.settings.load import place
 from gridsched.store.batches import BatchStore
 from gridsched.store.benchmarks import NAME, BenchmarkStore
 from gridsched.store.journal import Journal
+from gridsched.traces.setup import tracing
+
+if TYPE_CHECKING:  # which knows an optional extra
+    from gridsched.traces.tracing import Tracing
 
 Access = tuple[Authority, KeyFile | None]
 """Who may what, and the file whose changes it is to be told of."""
@@ -39,7 +44,7 @@ class Again:
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What a server has beside its machine, where it has it: a tape, files and batches, a file to read again and to
-    change, API keys, an audit log, results of benchmarks, the files of its decision log."""
+    change, API keys, an audit log, results of benchmarks, the files of its decision log, whoever traces requests."""
 
     recorder: Recorder | None = None
     batches: BatchStore | None = None
@@ -49,6 +54,7 @@ class Beside:
     audit: Audit | None = None
     benchmarks: BenchmarkStore | None = None
     past: Past | None = None
+    tracing: "Tracing | None" = None
 
 
 NOTHING_BESIDE = Beside()
@@ -72,11 +78,13 @@ def beside_of(
     """All of it, for as long as the server runs; what the logs have not written by then is written."""
     authority, keys = access
     if found.data_dir is None:
-        yield Beside(tape, None, again, configuration)
+        with tracing(again.source.environ, say) as traces:
+            yield Beside(tape, None, again, configuration, tracing=traces)
         return
     logs = found.data_dir / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     with (
+        tracing(again.source.environ, say) as traces,
         closing(BatchStore(found.data_dir, say)) as batches,
         closing(BenchmarkStore(found.data_dir / NAME, say)) as benchmarks,
         closing(Journal(logs / FILE, say)) as journal,
@@ -84,4 +92,4 @@ def beside_of(
     ):
         keyring = Keyring(found.data_dir, keys, authority) if keys is not None else None
         audit = Audit(journal, found.parts.clock)
-        yield Beside(tape, batches, again, configuration, keyring, audit, benchmarks, past)
+        yield Beside(tape, batches, again, configuration, keyring, audit, benchmarks, past, traces)

@@ -19,6 +19,7 @@ from gridsched import __version__
 from gridsched.api.app import LAST_WORDS_SECONDS, Doors, Front
 from gridsched.api.listen import room_for_connections
 from gridsched.api.settings import BatchFigures, FrontSettings
+from gridsched.api.tracing import UNTRACED
 from gridsched.app.beside import NOTHING_BESIDE, Access, Beside
 from gridsched.app.reloading import ServerWorld
 from gridsched.app.restarting import refuse_start
@@ -41,7 +42,7 @@ from gridsched.library.shelf import Shelf
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
 from gridsched.panel.pages import blueprint
-from gridsched.runtime.decisions import DecisionLog
+from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.heartbeat import Beat
 from gridsched.runtime.runtime import Limits, Runtime
 from gridsched.runtime.steady import SteadyClock
@@ -51,8 +52,8 @@ from gridsched.service.words import summary
 from gridsched.settings.admin_token import make_admin_token
 from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.schema import Settings
-from gridsched.store.batches import BatchStore
 from gridsched.store.benchmarks import BenchmarkStore
+from gridsched.traces.setup import FLUSH_SECONDS
 
 REAP_SECONDS = 5.0
 """After a process's own grace it is killed; this is the time for that to show."""
@@ -130,7 +131,7 @@ def serve(
         metrics.watch_configuration(lambda: reloader is None or reloader.error is None)
     place, hub = place_of(listeners[0], settings, found.data_dir), downloads_in(found.data_dir, os.environ)
     services = services_of(access[0], reloader, beside, place, hub)
-    front = front_of(listeners, settings, metrics, access[0], services, beside.batches)
+    front = front_of(listeners, settings, metrics, access[0], services, beside)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
 
@@ -148,17 +149,22 @@ def front_of(
     metrics: Metrics,
     authority: Authority,
     services: Callable[[Runtime], Services],
-    batches: BatchStore | None,
+    beside: Beside,
 ) -> Front:
     """What serves clients: the API, agents, and the panel."""
-    listener, *others = listeners
-    doors = Doors(Agents(), blueprint(), tuple(others))
+    (listener, *others), batches = listeners, beside.batches
+    doors = Doors(Agents(), blueprint(), tuple(others), beside.tracing or UNTRACED)
     return Front(listener, figures_of(settings), metrics, authority, store=batches, services=services, doors=doors)
 
 
 def runtime_of(found: Machine, settings: Settings, metrics: Metrics, manager: Manager, beside: Beside) -> Runtime:
-    """The server's inside, seen by the metrics; the service manager is told how it stands."""
-    parts = found.parts
+    """The server's inside, seen by the metrics and the traces; the service manager is told how it stands."""
+    parts, tracing = found.parts, beside.tracing
+
+    def saw(line: Line) -> None:
+        metrics.saw(line)
+        if tracing is not None:
+            tracing.saw(line)
 
     def beat(each: Beat) -> None:
         found.beat(each)
@@ -173,7 +179,7 @@ def runtime_of(found: Machine, settings: Settings, metrics: Metrics, manager: Ma
         timed=metrics.decided,
         recorder=beside.recorder,
         beat=beat,
-        log=DecisionLog(metrics.saw, beside.past),
+        log=DecisionLog(saw, beside.past),
     )
     metrics.watch(runtime.snapshot, parts.catalog, parts.pressure)
     metrics.watch_logs(parts.engine.lost_log_lines)
@@ -256,7 +262,7 @@ def longest_end_seconds(settings: Settings) -> float:
     ends."""
     limits = limits_of(settings)
     answers = limits.drain_seconds + FrontSettings().graceful_seconds + LAST_WORDS_SECONDS
-    return answers + limits.stop_seconds + KILLED_SECONDS
+    return answers + limits.stop_seconds + KILLED_SECONDS + FLUSH_SECONDS
 
 
 async def _serve(

@@ -17,6 +17,7 @@ from gridsched.api.app import Doors, Front
 from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
+from gridsched.api.tracing import UNTRACED
 from gridsched.app.beside import Beside
 from gridsched.control.authority import Authority
 from gridsched.control.downloads import Downloads
@@ -31,6 +32,7 @@ from gridsched.runtime.runtime import Parts, Runtime
 from gridsched.runtime.tape import Recorder
 from gridsched.store.batches import BatchStore
 from gridsched.store.memory import MemoryStore
+from gridsched.traces.tracing import Tracing
 from sim import SimWorld, build
 from tests.support.fakes import ScriptedUpstream, StandingClock
 
@@ -186,6 +188,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     authority: Authority | None = None,
     hub: Downloads | None = None,
     beside: Beside | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[House]:
     """A server for the length of a block, under the test's jumping clock; its end is checked to be clean.
 
@@ -201,6 +204,8 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
     def sink(line: Line) -> None:
         lines.append(line)
         metrics.saw(line)
+        if tracing is not None:
+            tracing.saw(line)
 
     parts = Parts(
         catalog=world.catalog,
@@ -233,7 +238,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
             runtime, authority, hub=hub, audit=kept.audit, configuration=kept.configuration, keyring=kept.keyring
         )
 
-    doors = Doors(Agents(), blueprint())
+    doors = Doors(Agents(), blueprint(), tracer=tracing or UNTRACED)
     front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, services, doors)
 
     async def serve() -> None:
