@@ -13,6 +13,7 @@ EXAMPLES = {
         "gridsched estimate model.gguf -- -c 32768 -np 2 -ctk q8_0 -ctv q8_0",
     ),
     "ps": ("gridsched ps", "gridsched ps --server 10.0.0.7:1234 --json"),
+    "top": ("gridsched top", "gridsched top --server 10.0.0.7:1234", "gridsched top --once"),
     "models": ("gridsched models", "gridsched models --options", "gridsched models --names"),
     "plan": ("gridsched plan qwen3-8b", "gridsched plan qwen3-8b --ctx 32768"),
     "unload": ("gridsched unload qwen3-8b", "gridsched unload qwen3-8b --force --yes"),

@@ -29,6 +29,7 @@ COMMANDS = {
     "doctor": "what is wrong with this set-up, and what to do about each",
     "estimate": "the memory that a model would take, by device and component, before it is loaded",
     "ps": "what is loaded at a running server, how busy it is, and who waits",
+    "top": "a running server at a glance, live: devices, queues, who waits and why, slots, decisions",
     "models": "the models of a running server, what they take, and how far off the estimates were",
     "plan": "what a load of a model would do now: devices, context, slots, who goes; or why not",
     "load": "have a running server load a model",

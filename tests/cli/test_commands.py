@@ -18,6 +18,7 @@ from tests.support.gateway import clean_environment, command
 
 WORDS: dict[str, list[str]] = {
     "ps": [],
+    "top": [],
     "models": [],
     "load": ["m"],
     "unload": ["m"],

@@ -1,0 +1,200 @@
+"""`gridsched top`: a running server at a glance, live: devices, queues, who waits and why, slots, the last decisions.
+
+Owns the screen and the keys. On a terminal it draws until it is ended, also over a restart of the server; where
+nobody looks, or with `--once`, it is one view in plain lines.
+"""
+
+import argparse
+import json
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from gridsched.cli.board import CLASSES, STRIP_SECONDS, Board
+from gridsched.cli.client import settle
+from gridsched.cli.ending import any_end_is_ctrl_c
+from gridsched.cli.failures import FAILED, FAILURES, explain
+from gridsched.cli.show import console, is_terminal
+from gridsched.cli.streams import tell
+from gridsched.cli.top_view import view
+from gridsched.cli.watching import Failed, Gone, Status, Watch
+from gridsched.cli.where import add_server_arguments
+
+DRAW_SECONDS = 0.5
+"""Ages are shown, so that a picture is never older."""
+
+SETTLED_SECONDS = 0.3
+"""With one view alone: so long nothing more comes of what the log kept."""
+
+LONGEST_SECONDS = 3.0
+"""The same of a server that always has news."""
+
+GATHER_SECONDS = 0.05
+"""Between two pictures of a server that always has news."""
+
+CELLS = 60
+"""Of the time that `--json` tells which class ran in."""
+
+QUIT = frozenset(b"qQ")
+MOST_DECISIONS = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_server_arguments(parser)
+    parser.add_argument("--once", action="store_true", help="one view, in plain lines where nobody looks")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document a line: of each change, or one with --once"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Show it. 0 when it is ended by `q`, 130 by Ctrl-C, 1 when no server answers, or another program."""
+    try:
+        settle(args)
+        watch, board = Watch(args), Board(args.server)
+        is_live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        if args.json:
+            return _documents(args, watch, board)
+        if args.once or not is_live:
+            return _once(args, watch, board)
+        return _live(args, watch, board)
+    except FAILURES as error:
+        return explain(args, error)
+
+
+# --- one view ---------------------------------------------------------------------------------------------------
+
+
+def _once(args: argparse.Namespace, watch: Watch, board: Board) -> int:
+    """As wide as the terminal, or as a page; as long as it is."""
+    if (failed := _first(watch, board)) is not None:
+        return explain(args, failed.why)
+    screen = console(sys.stdout)
+    for line in view(board, screen.width, letters=_has_no_blocks()):
+        line.rstrip()
+        screen.print(_cut(line, screen.width) if is_terminal(sys.stdout) else line, soft_wrap=True)
+    return 0
+
+
+def _first(watch: Watch, board: Board) -> Failed | None:
+    """Wait for a status and for the kept lines; what is in the way."""
+    until: float | None = None
+    while until is None or time.monotonic() < until:
+        if not select.select([watch.readable], [], [], None if until is None else SETTLED_SECONDS)[0]:
+            break
+        for news in watch.take():
+            if isinstance(news, Failed):
+                return news
+            board.hear(news)
+        if until is None and board.status is not None:
+            until = time.monotonic() + LONGEST_SECONDS
+    return None
+
+
+def _documents(args: argparse.Namespace, watch: Watch, board: Board) -> int:
+    if args.once:
+        if (failed := _first(watch, board)) is not None:
+            return explain(args, failed.why)
+        tell(json.dumps(document(board)))
+        return 0
+    while select.select([watch.readable], [], [])[0]:
+        for news in watch.take():
+            if isinstance(news, Failed):
+                return explain(args, news.why)
+            was_gone = board.gone_since is not None
+            board.hear(news)
+            if isinstance(news, Status) or (isinstance(news, Gone) and not was_gone):
+                print(json.dumps(document(board)), flush=True)
+    return FAILED
+
+
+def document(board: Board) -> Mapping[str, Any]:
+    """What a view shows, for a program; `ran` is how many steps of a class ran at once in each part of the last
+    `ran_seconds`, `status` what `GET /api/status` answers."""
+    return {
+        "server": board.server,
+        "version": board.version,
+        "connected": board.gone_since is None,
+        "status": board.status,
+        "ran_seconds": STRIP_SECONDS,
+        "ran": {name: board.ran(name, CELLS) for name in CLASSES},
+        "decisions": list(board.lines)[-MOST_DECISIONS:],
+    }
+
+
+# --- a screen ---------------------------------------------------------------------------------------------------
+
+
+def _live(args: argparse.Namespace, watch: Watch, board: Board) -> int:
+    screen = console(sys.stdout)
+    failed: Failed | None = None
+    with (
+        any_end_is_ctrl_c(),
+        _keys() as keyboard,
+        Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as shown,
+    ):
+        while failed is None:
+            shown.update(_picture(board, screen), refresh=True)
+            ready, _, _ = select.select([watch.readable, *keyboard], [], [], DRAW_SECONDS)
+            if any(each in ready and _is_end(each) for each in keyboard):
+                return 0
+            time.sleep(GATHER_SECONDS)
+            for news in watch.take():
+                if isinstance(news, Failed):
+                    failed = news
+                board.hear(news)
+    return explain(args, failed.why)
+
+
+def _picture(board: Board, screen: Console) -> Group:
+    width, height = screen.size
+    return Group(*(_cut(line, width) for line in view(board, width, height, letters=_has_no_blocks())))
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="crop" if _has_no_blocks() else "ellipsis")
+    return line
+
+
+def _is_end(keyboard: int) -> bool:
+    """Whether what was typed ends it; a terminal that is gone does."""
+    with suppress(OSError):
+        typed = os.read(keyboard, 1024)
+        return not typed or not QUIT.isdisjoint(typed)
+    return True
+
+
+@contextmanager
+def _keys() -> Iterator[tuple[int, ...]]:
+    """Where keys come as they are typed, unseen, if there is a keyboard; the terminal is left as it was."""
+    if not sys.stdin.isatty():
+        yield ()
+        return
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+    try:
+        yield (keyboard,)
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _has_no_blocks() -> bool:
+    """Whether the terminal's letters lack the blocks of the strip."""
+    try:
+        "▂…".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
