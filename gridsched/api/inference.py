@@ -124,8 +124,10 @@ class Inference:
                 return await _accompany(stream, seat.house.stop, partial(_converse, seat, *several, request, bodies))
             problem = Problem("draining", "the server is shutting down and could not finish this answer")
             tally.code = problem.status
+            tally.trace.failed(problem.code)
             return await reply.refuse(problem)
         tally.code = CANCELLED.status
+        tally.trace.failed(CANCELLED.code)
         return await reply.refuse(CANCELLED)
 
     async def _resolve(self, request: InferenceRequest, media: frozenset[Medium], caller: Caller) -> Asked:

@@ -41,7 +41,7 @@ class Board:
     gone_since: float | None = None
     lines: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     _runs: deque[Run] = field(default_factory=lambda: deque(maxlen=KEPT_RUNS))
-    _running: dict[object, Run] = field(default_factory=dict)
+    _running: dict[str, Run] = field(default_factory=dict)
     _ahead: float = 0.0
 
     def hear(self, news: News) -> None:
@@ -85,10 +85,10 @@ class Board:
 
     def _line(self, told: Mapping[str, Any]) -> None:
         at = datetime.fromisoformat(str(told["time"])).timestamp()
-        event, job = told["event"], told.get("job")
+        event, job = str(told["event"]), str(told.get("job", ""))
         if event == _NEW_RUN:
             self._all_end(at)
-        elif event == _BEGINS and job is not None:
+        elif event == _BEGINS and job:
             run = self._running[job] = Run(str(told.get("class", "")), at)
             self._runs.append(run)
         elif event in _ENDS and (ended := self._running.pop(job, None)) is not None:

@@ -51,7 +51,7 @@ def view(board: Board, width: int, height: int | None = None, *, letters: bool =
     else:
         try:
             parts += _parts(board, board.status, width, letters=letters)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise NotOurs(
                 f"its status lacks something ({type(error).__name__} {error}); is it of another version?"
             ) from None
@@ -133,7 +133,9 @@ def memory(device: Mapping[str, Any], instances: Sequence[Mapping[str, Any]]) ->
     held = dict.fromkeys(PARTS, 0)
     for one in here:
         part = "reserved" if one["state"] == "starting" or one["tier"] not in PARTS else one["tier"]
-        held[part] += one["reserved_bytes"] if len(one["devices"]) == 1 else left * one["reserved_bytes"] // spread
+        held[part] += (
+            one["reserved_bytes"] if len(one["devices"]) == 1 else left * one["reserved_bytes"] // max(1, spread)
+        )
     names = {"others": "external_bytes", "freeing": "freeing_bytes", "lost": "lost_bytes", "headroom": "headroom_bytes"}
     return held | {part: int(device[name]) for part, name in names.items()}
 

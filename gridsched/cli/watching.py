@@ -121,8 +121,8 @@ def _decision(data: str) -> Mapping[str, Any]:
     """Raises NotOurs."""
     told = _object(data)
     try:
-        datetime.fromisoformat(told["time"])
-    except (KeyError, TypeError, ValueError):
+        datetime.fromisoformat(told["time"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise NotOurs("a line of its log has no time") from None
     return {"event": "", **told}
 

@@ -25,6 +25,8 @@ UNNAMED = "unknown_service"
 """What the SDK calls a service that nobody has named."""
 
 _LIBRARY = "opentelemetry"
+_OF_EXPORT = ("opentelemetry.exporter", "opentelemetry.sdk")
+"""Who of it speaks of what goes wrong here; the rest speaks of what clients send."""
 
 
 class Seldom(logging.Handler):
@@ -38,6 +40,8 @@ class Seldom(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Say it, unless something has been said lately."""
         now = time.monotonic()
+        if not record.name.startswith(_OF_EXPORT):
+            return
         if self._said_at is None or now - self._said_at >= SAY_SECONDS:
             self._said_at = now
             self._say(f"traces: {printable(record.getMessage())}")

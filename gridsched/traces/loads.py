@@ -69,7 +69,7 @@ class Loads:
                 "gridsched.rule": str(line.get("rule", "")),
             },
         )
-        if len(self._kept) == KEPT:
+        if len(self._kept) == KEPT and self._kept[0].ended_at is None:
             self._kept[0].span.end(now)
         self._kept.append(Load(line.get("instance"), line.get("model"), span, now))
 

@@ -179,7 +179,15 @@ def test_a_server_that_is_gone_is_said_and_what_it_was_stays() -> None:
 
 def test_an_answer_of_another_version_is_no_traceback() -> None:
     """It is said what is missing."""
-    for broken in ({"devices": []}, status(devices=[{"name": "gpu0"}]), status(waiting=[{}]), status(queues=[])):
+    spread = [instance("m", devices=["gpu0", "gpu1"], reserved_bytes=0)]
+    assert "m  " in "".join(shown(status(instances=spread)))
+    for broken in (
+        {"devices": []},
+        status(devices=[{"name": "gpu0"}]),
+        status(waiting=[{}]),
+        status(queues=[]),
+        status(waiting=[job(1, waited_s=1e999)]),
+    ):
         with pytest.raises(NotOurs):
             shown(broken)
 

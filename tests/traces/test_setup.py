@@ -129,8 +129,10 @@ def test_a_collector_that_is_down_is_told_of_once(monkeypatch: pytest.MonkeyPatc
     said: list[str] = []
     with tracing(HERE, said.append) as traces:
         assert traces is not None
-        traces.begin(CHAT, {}, "req-1").ended(200)
+        parent = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        traces.begin(CHAT, {b"traceparent": parent, b"tracestate": b"nonsense"}, "req-1").ended(200)
     assert len(said) == 1, said
+    assert "nonsense" not in said[0]
     assert said[0].startswith("traces: ")
 
 
