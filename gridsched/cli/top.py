@@ -142,7 +142,7 @@ def _live(args: argparse.Namespace, watch: Watch, board: Board) -> int:
     with (
         any_end_is_ctrl_c(),
         _keys() as keyboard,
-        Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as shown,
+        Live(console=screen, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as shown,
     ):
         while failed is None:
             shown.update(_picture(board, screen), refresh=True)

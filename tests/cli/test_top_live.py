@@ -120,6 +120,7 @@ def test_top_lives_on_when_its_server_is_killed_and_comes_back(tmp_path: Path) -
             picture = seen.until("last decisions")
             assert "connected" in picture
             assert "sim-chat-4b" in picture
+            assert "▂" in picture  # a chat ran
             gateway.process.kill()
             gateway.process.wait(10)
             seen.until("and waited for")
