@@ -4,13 +4,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 import trio
+import trio.testing
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from trio.testing import MockClock
 
+from gridsched.core.ids import JobId
 from gridsched.ports import UpstreamFailureKind
+from gridsched.traces.loads import KEPT
 from gridsched.traces.tracing import MOST_STEPS, Tracing
 from tests.support.fakes import EVENTS, Script
 from tests.support.front import House, serving
@@ -190,6 +193,34 @@ async def test_a_refusal_is_told_in_the_contracts_word(autojump_clock: MockClock
         assert of(unknown).items() >= {"error.type": "model_not_found", "http.response.status_code": 404}.items()
         assert unknown.status.status_code is StatusCode.UNSET
         assert of(cold)["error.type"] == refused.error["code"] == "not_resident"
+
+
+async def test_what_a_person_cancels_is_told_so(autojump_clock: MockClock) -> None:
+    """Its wait ends with it."""
+    spans = Spans()
+    async with serving(autojump_clock, tracing=spans.tracing) as house, await house.connect() as client:
+        await client.send("POST", CHAT, json.dumps(HELLO).encode())
+        await house.until_logged("load")
+        house.runtime.desk.cancel(JobId(1))
+        assert (await client.head()).status == 502
+        await trio.testing.wait_all_tasks_blocked()
+        root = spans.root()
+        assert of(root)["error.type"] == "cancelled"
+        assert root.status.status_code is StatusCode.ERROR
+        assert len(spans.below(root, "queue")) == 1
+
+
+async def test_only_the_latest_loads_are_kept(autojump_clock: MockClock) -> None:
+    """Each span of a load ends once, also of one that is never heard of again."""
+    assert trio.lowlevel.current_clock() is autojump_clock
+    spans = Spans()
+    for number in range(KEPT + 2):
+        spans.tracing.saw({"event": "load", "model": "m", "instance": number, "bytes": {"gpu0": 1}})
+        if number:
+            spans.tracing.saw({"event": "ready", "model": "m", "instance": number})
+    assert len(spans.all()) == KEPT + 2
+    spans.tracing.saw({"event": "exit", "model": "m", "instance": 0, "cause": "crash"})
+    assert len(spans.all()) == KEPT + 2
 
 
 async def test_a_client_that_is_not_sampled_is_left_out_and_the_engine_told_so(autojump_clock: MockClock) -> None:
