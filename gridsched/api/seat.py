@@ -69,8 +69,8 @@ class House:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted of one exchange, known little by little. `began` is the clock when it was read whole, `trace_id`
-    that of its trace, "" for none."""
+    """What is counted of one exchange, known little by little. `began` is the clock when it was read whole, `trace` is
+    for whoever else follows it."""
 
     began: float
     job_class: str = ""

@@ -107,6 +107,9 @@ async def test_a_request_that_waits_for_a_load_is_told_span_by_span(autojump_clo
         assert seconds(waited) <= seconds(load)
         (sent,) = told(house)
         assert sent[b"traceparent"].decode() == f"00-{TRACE_ID}-{number(step):016x}-01"
+        accept = {"Accept": "application/openmetrics-text"}
+        page = (await house.ask("GET", "/metrics", headers=accept)).body.decode()
+        assert f'# {{job="1",trace_id="{TRACE_ID}"}}' in page
         assert PROMPT not in "".join(span.to_json() for span in spans.all())
 
 
