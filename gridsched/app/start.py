@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from gridsched.api.listen import CannotListen, PortTaken, listen
 from gridsched.api.tls import CannotSpeakTls, Certificate
-from gridsched.ports import EngineInfo
 from gridsched.runtime.heartbeat import Listener
 from gridsched.runtime.runtime import Parts
 from gridsched.settings.faults import SettingsError
@@ -132,11 +131,6 @@ def _listening(host: str, port: int, how: str) -> socket.socket:
         raise StartError(f"{error}; stop it, or choose another port {how}", PORT_TAKEN) from None
     except CannotListen as error:
         raise StartError(str(error)) from None
-
-
-def describe(engine: EngineInfo) -> str:
-    """The engine in a few words."""
-    return f"{engine.path or 'llama-server'} ({engine.version}, {engine.backend})"
 
 
 def certificate_of(settings: Settings) -> Certificate | None:

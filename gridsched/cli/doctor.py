@@ -10,15 +10,16 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from gridsched import app
 from gridsched.cli import known, table
 from gridsched.cli.arguments import add_address_arguments, add_machine_arguments
 from gridsched.cli.options import machine, settings_of
 from gridsched.cli.streams import tell
-from gridsched.cli.words import size
+from gridsched.control import findings
 from gridsched.control.authority import Authority
+from gridsched.control.findings import Finding
+from gridsched.control.verb import as_builtins
 from gridsched.credentials import ApiKey
 from gridsched.library.names import printable
 from gridsched.service.systemd import Systemd
@@ -29,19 +30,6 @@ from gridsched.settings.paths import DataDirError, Holder, data_dir_path, owner_
 from gridsched.settings.schema import Settings
 
 FAILED = 1
-OK, NOTE, PROBLEM = "ok", "note", "problem"
-
-LEAST_FREE_BYTES = 2**30
-"""Of the data directory's disk: logs and measurements fit, a model that is fetched does not."""
-
-
-class Finding(NamedTuple):
-    """What was looked at, how it stands, and what to do where that is not well."""
-
-    about: str
-    state: str
-    text: str
-    do: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print what was found. 0 when nothing is wrong, 1 when something is."""
-    found = list(findings(args))
-    is_well = not any(each.state == PROBLEM for each in found)
+    found = list(looked_at(args))
+    is_well = not any(each.state == "problem" for each in found)
     if args.json:
-        tell(json.dumps({"ok": is_well, "findings": [each._asdict() for each in found]}))
+        tell(json.dumps({"ok": is_well, "findings": list(map(as_builtins, found))}))
         return 0 if is_well else FAILED
     width = max(len(each.about) for each in found)
     for each in found:
@@ -67,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if is_well else FAILED
 
 
-def findings(args: argparse.Namespace) -> Iterator[Finding]:
+def looked_at(args: argparse.Namespace) -> Iterator[Finding]:
     """All of it, the simplest first: what comes later may be the consequence of what comes before."""
     holder: Holder | None = None
     keys: tuple[ApiKey, ...] = ()
@@ -77,16 +65,16 @@ def findings(args: argparse.Namespace) -> Iterator[Finding]:
         yield from _data_dir(data_dir)
         keys = yield from _keys(data_dir, holder)
     except DataDirError as error:
-        yield Finding("data directory", PROBLEM, str(error), "name another one with --data-dir")
+        yield findings.problem("data directory", str(error), "name another one with --data-dir")
     yield from _named_servers()
     yield from _services()
     try:
         settings, source = settings_of(args)
         app.certificate_of(settings)
     except app.StartError as error:
-        yield Finding("configuration", PROBLEM, str(error), "mend what is named; until then nothing else can be told")
+        yield findings.problem("configuration", str(error), findings.MEND)
         return
-    yield Finding("configuration", OK, source)
+    yield findings.ok("configuration", source)
     yield _port(settings, holder)
     access, host = (Authority(keys=keys), None), settings.server.host
     yield _tried("exposure", host, lambda: app.refuse_exposure(access[0], host, insecure=False))
@@ -96,14 +84,10 @@ def findings(args: argparse.Namespace) -> Iterator[Finding]:
 def _data_dir(path: Path) -> Iterator[Finding]:
     above = next(each for each in (path, *path.parents) if each.exists())
     if not os.access(above, os.W_OK | os.X_OK):
-        yield Finding("data directory", PROBLEM, f"{above} cannot be written", f"chown it to this user: {above}")
+        yield findings.problem("data directory", f"{above} cannot be written", f"chown it to this user: {above}")
         return
-    yield Finding("data directory", OK, str(path) if path == above else f"{path}, which a first start makes")
-    free = shutil.disk_usage(above).free
-    if free < LEAST_FREE_BYTES:
-        yield Finding("disk", PROBLEM, f"{size(free)} are free beside {path}", "make room, or move it with --data-dir")
-    else:
-        yield Finding("disk", OK, f"{size(free)} are free")
+    yield findings.ok("data directory", str(path) if path == above else f"{path}, which a first start makes")
+    yield findings.disk(shutil.disk_usage(above).free, str(path))
 
 
 def _keys(data_dir: Path, holder: Holder | None) -> Generator[Finding, None, tuple[ApiKey, ...]]:
@@ -111,12 +95,12 @@ def _keys(data_dir: Path, holder: Holder | None) -> Generator[Finding, None, tup
     try:
         keys = read_keys(data_dir) if data_dir.exists() else ()
     except KeysError as error:
-        yield Finding("keys", PROBLEM, str(error), "mend the file, or move it away and make keys anew")
+        yield findings.problem("keys", str(error), "mend the file, or move it away and make keys anew")
     else:
-        yield Finding("keys", OK, f"{len(keys)} API keys" if keys else "no API keys: none is needed on this machine")
+        yield findings.keys(len(keys))
     if holder is not None and holder.port and read_admin_token(data_dir) is None:
         text = f"there is no {data_dir / FILE} that this user, and nobody else, can read"
-        yield Finding("admin token", PROBLEM, text, "chmod 600 it; the server writes a new one when it starts")
+        yield findings.problem("admin token", text, "chmod 600 it; the server writes a new one when it starts")
     return keys
 
 
@@ -124,9 +108,9 @@ def _named_servers() -> Iterator[Finding]:
     try:
         names = known.read().servers
     except known.KnownError as error:
-        yield Finding("named servers", PROBLEM, str(error), "gridsched servers list reads it once it is mended")
+        yield findings.problem("named servers", str(error), "gridsched servers list reads it once it is mended")
     else:
-        yield Finding("named servers", OK, ", ".join(names) or "none")
+        yield findings.ok("named servers", ", ".join(names) or "none")
 
 
 def _services() -> Iterator[Finding]:
@@ -137,12 +121,12 @@ def _services() -> Iterator[Finding]:
         if state.well and state.said.startswith("loaded"):
             is_well = state.said.endswith(" active")
             do = "" if is_well else f"journalctl --user -u {unit} says why; then: systemctl --user restart {unit}"
-            yield Finding(unit, OK if is_well else PROBLEM, state.said.partition(" ")[2], do)
+            yield Finding(about=unit, state="ok" if is_well else "problem", text=state.said.partition(" ")[2], do=do)
 
 
 def _port(settings: Settings, holder: Holder | None) -> Finding:
     if holder is not None and holder.port == settings.server.port:
-        return Finding("port", OK, f"{holder} has it: the server of this data directory")
+        return findings.ok("port", f"{holder} has it: the server of this data directory")
     ports = [str(each) for each in (settings.server.port, settings.panel.port) if each is not None]
 
     def try_both() -> None:
@@ -156,29 +140,21 @@ def _tried(about: str, text: str, what: Callable[[], None], do: str = "") -> Fin
     try:
         what()
     except app.StartError as error:
-        return Finding(about, PROBLEM, str(error), do)
-    return Finding(about, OK, text)
+        return findings.problem(about, str(error), do)
+    return findings.ok(about, text)
 
 
 def _machine(args: argparse.Namespace, settings: Settings) -> Iterator[Finding]:
     """Engine, devices and models, as a start finds them."""
     try:
         with machine(args, settings, or_visit=True) as found:
-            info = found.parts.engine.info()
-            yield Finding("engine", OK if info.ok else PROBLEM, app.describe(info), "" if info.ok else ENGINE)
-            names = ", ".join(f"{each.spec.name} ({each.label})" for each in found.parts.monitor.devices())
-            yield Finding("devices", OK if names else PROBLEM, names or "none", "" if names else DEVICES)
-            yield from (Finding("machine", NOTE, each) for each in found.notes)
-            yield from (Finding("models", PROBLEM, each, MODELS) for each in found.problems)
+            yield findings.engine(found.parts.engine.info())
+            yield findings.devices([f"{each.spec.name} ({each.label})" for each in found.parts.monitor.devices()])
+            yield from (findings.note("machine", each) for each in found.notes)
             bad = list(table.unservable(found))
-            yield from (Finding("models", PROBLEM, each, MODELS) for each in bad)
+            yield from (findings.problem("models", each, findings.MODELS) for each in (*found.problems, *bad))
             count = len(found.parts.catalog.models())
             if count and not bad and not found.problems:
-                yield Finding("models", OK, f"{count} can be served")
+                yield findings.models(count)
     except app.StartError as error:
-        yield Finding("machine", PROBLEM, str(error), "gridsched check tells more, once that is mended")
-
-
-ENGINE = "gridsched engine install wheel, or name one (engine.path)"
-DEVICES = "look whether the driver answers (nvidia-smi), or set devices.host_budget to serve without a card"
-MODELS = "gridsched check has each with its reason; a smaller context or quantization fits where it is too large"
+        yield findings.problem("machine", str(error), "gridsched check tells more, once that is mended")

@@ -19,6 +19,7 @@ from gridsched.cli.arguments import a_path
 from gridsched.cli.ending import any_end_is_ctrl_c
 from gridsched.cli.show import say
 from gridsched.cli.streams import tell
+from gridsched.control.findings import described
 from gridsched.devices.choice import Wanted
 from gridsched.devices.discover import find_cards
 from gridsched.engine.builds import AUTO, BuildError, Builds, Installed
@@ -112,7 +113,7 @@ def _use(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
         say(found.info.problem)
         return FAILED
     builds.pin(Path(found.info.path))
-    tell(f"pinned {app.describe(found.info)}")
+    tell(f"pinned {described(found.info)}")
     return _after_pin(settings, app.engine_faults(settings, found))
 
 
@@ -134,7 +135,7 @@ def _install(builds: Builds, settings: Settings, args: argparse.Namespace) -> in
         made = Installed(name, got.program, got.source, got.checksum, info.version, info.backend, today)
         build = builds.add(got.tree, made)
     found = dataclasses.replace(found, info=dataclasses.replace(found.info, path=str(build.program)))
-    tell(f"installed {name}: {app.describe(found.info)}; it answered with a token")
+    tell(f"installed {name}: {described(found.info)}; it answered with a token")
     _remark(found)
     if args.no_use:
         return 0
@@ -152,7 +153,7 @@ def _test(builds: Builds, settings: Settings, args: argparse.Namespace) -> int:
     if not found.info.ok:
         say(found.info.problem)
         return FAILED
-    tell(f"engine     {app.describe(found.info)}")
+    tell(f"engine     {described(found.info)}")
     for device in found.devices:
         tell(f"device     {device.name}: {device.label}")
     tell("ok         a tiny model answered with a token")
@@ -169,7 +170,7 @@ def _rollback(builds: Builds, settings: Settings, args: argparse.Namespace) -> i
     if not found.info.ok:
         say(f"{program} is pinned again, but {found.info.problem}")
         return FAILED
-    tell(f"pinned {app.describe(found.info)} again")
+    tell(f"pinned {described(found.info)} again")
     return _after_pin(settings, app.engine_faults(settings, found))
 
 

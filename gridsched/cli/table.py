@@ -5,8 +5,9 @@ from ipaddress import ip_address
 
 import trio
 
-from gridsched.app import Machine, describe
+from gridsched.app import Machine
 from gridsched.cli.words import size
+from gridsched.control import findings
 from gridsched.control.authority import Authority
 from gridsched.core.model import LaunchOption
 from gridsched.library.names import printable
@@ -70,7 +71,7 @@ def _rows(found: Machine, settings_from: str) -> Iterator[str]:
     parts = found.parts
     devices = parts.monitor.devices()
     yield f"settings   {settings_from}"
-    yield f"engine     {describe(parts.engine.info())}"
+    yield f"engine     {findings.described(parts.engine.info())}"
     for info in devices:
         planned = info.spec.total_bytes - info.spec.headroom_bytes
         yield f"device     {info.spec.name}: {info.label}, {size(info.spec.total_bytes)}, {size(planned)} to plan with"
@@ -116,7 +117,7 @@ def unservable(found: Machine) -> Iterator[str]:
     host = found.parts.host
     bad = [model.name for model in found.parts.catalog.models() if best_option(model, devices, host) is None]
     if bad:
-        yield f"{len(bad)} model{'s' if len(bad) > 1 else ''} cannot be served: {', '.join(bad)}"
+        yield findings.unservable(bad)
 
 
 def who_may(authority: Authority, host: str) -> Iterator[str]:

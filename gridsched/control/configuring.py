@@ -61,6 +61,9 @@ class ConfigurationTold(Answer, frozen=True, kw_only=True):
     error: str | None
     needs_restart: tuple[str, ...]
     settings: Mapping[str, Any]
+    sources: Annotated[
+        Mapping[str, str], Meta(description="Where a value comes from, by its key; what is not here is a default.")
+    ]
     text: Annotated[str | None, Meta(description="The file, for admins; secrets are hidden.")] = None
     text_is_whole: bool = False
 
@@ -132,6 +135,7 @@ async def _get(services: Services, _: Nothing, call: Call) -> ConfigurationTold:
         error=None if error is None else masked_sentence(error),
         needs_restart=needs_restart,
         settings={} if settings is None else _object(masked(await in_thread(partial(configuration.told, settings)))),
+        sources={} if settings is None else configuration.sources(settings),
         text=shown,
         text_is_whole=shown is not None and shown == text,
     )
@@ -323,8 +327,9 @@ async def _schema(_: Services, __: Nothing, ___: Call) -> Mapping[str, Any]:
 
 def _read_schema() -> Mapping[str, Any]:
     from gridsched.settings.reference import json_schema  # noqa: PLC0415 - slow to load, as above
+    from gridsched.settings.reload import EFFECTS  # noqa: PLC0415 - slow to load, as above
 
-    return json_schema()
+    return {**json_schema(), "x-takes-effect": {key: effect.value for key, effect in EFFECTS.items()}}
 
 
 VERBS = (
@@ -343,7 +348,8 @@ VERBS = (
     Verb(
         name="config_schema",
         summary="What a configuration may say",
-        description="The JSON Schema of the file: every key with its meaning, what it takes, and its default.",
+        description="The JSON Schema of the file: every key with its meaning, what it takes, and its default;"
+        " and under x-takes-effect what it takes for a change of each to hold.",
         scope=Scope.READ,
         takes=Nothing,
         gives=Mapping[str, Any],

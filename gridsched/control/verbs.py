@@ -26,12 +26,14 @@ from gridsched.control import (
     recommended,
     reload,
     residency,
+    setup,
 )
 from gridsched.control.verb import Verb
 
 VERBS: Final[tuple[Verb, ...]] = (
     *looking.VERBS,
     *connection.VERBS,
+    *setup.VERBS,
     *cancelling.VERBS,
     *logs.VERBS,
     *residency.VERBS,

@@ -14,7 +14,7 @@ import trio
 
 from gridsched.settings.document import Loc
 from gridsched.settings.edit import Way, edited
-from gridsched.settings.effective import differences, effective
+from gridsched.settings.effective import differences, effective, sources
 from gridsched.settings.faults import SettingsError
 from gridsched.settings.file import BOM, Contents, digest, read, replace
 from gridsched.settings.load import MAX_FILE_BYTES, parse
@@ -73,6 +73,10 @@ class Configuration:
     def told(self, settings: Settings) -> Told:
         """Every setting there is, as it would be written."""
         return effective(settings)
+
+    def sources(self, settings: Settings) -> Mapping[str, str]:
+        """Where each value comes from that is no default."""
+        return sources(settings)
 
     async def thought(self, put: Told, taken: Sequence[Way], whole: str | None = None) -> Change:
         """What the file would be with these values put in and these keys taken out, or as a `whole`. Raises EditError,

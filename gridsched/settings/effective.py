@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from gridsched.settings.document import Loc
+from gridsched.settings.document import Loc, dotted
 from gridsched.settings.edit import meant
 from gridsched.settings.models import FamilySettings, ModelSettings
 from gridsched.settings.schema import Settings
@@ -24,6 +24,16 @@ def effective(settings: Settings) -> dict[str, Any]:  # Any: what JSON can hold
     told["server"] |= {"host": settings.server.host, "port": settings.server.port}
     told["library"]["dirs"] = [str(entry) for entry in settings.library.dirs]
     return told
+
+
+def sources(settings: Settings) -> dict[str, str]:
+    """Where each value comes from that is no default, by its key: a line of the file, or the command line."""
+    lines = {dotted(loc): f"line {place.rsplit(':', 2)[-2]}" for loc, place in settings.places.items()}
+    written, told = _section(Settings, settings.written), effective(settings)
+    over = [f"server.{key}" for key in ("host", "port") if written["server"][key] != told["server"][key]]
+    if not written["library"]["dirs"] or ("library.dirs" not in lines and written["library"] != told["library"]):
+        over += ["library.dirs"]
+    return lines | dict.fromkeys(over, "the command line")
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Loc, object, object]]:

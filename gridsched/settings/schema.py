@@ -365,6 +365,11 @@ class Settings(Section):
         """What the file said, value by value as it was written; nothing where there was none."""
         return self._places.written
 
+    @property
+    def places(self) -> Mapping[Loc, str]:
+        """Where each value of the file stands, as `file:line:column`."""
+        return self._places.of
+
     def told(self, loc: Loc, sentence: str) -> str:
         """A fault that was found behind the schema, as those of the file are told.
 

@@ -66,6 +66,7 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     "GET /api/logs/{model}": {READ},
     "GET /api/openapi.json": {READ},
     "GET /api/connection": {READ},
+    "GET /api/setup": {READ},
     "POST /api/models/{model}/load": {RESIDENCY},
     "POST /api/models/{model}/unload": {RESIDENCY},
     "POST /api/models/{model}/pin": {RESIDENCY},
@@ -254,8 +255,9 @@ def disguised(route: str, port: int) -> Iterator[tuple[str, str, dict[str, str]]
     yield method, f"/{path}", {}
     yield method, f"{path}/", {}
     yield method, f"{path}?x=1", {}
-    yield method, f"{head}/%{ord(last[0]):02x}{last[1:]}", {}
-    yield method, f"/%{ord(path[1]):02x}{path[2:]}", {}
+    if last:
+        yield method, f"{head}/%{ord(last[0]):02x}{last[1:]}", {}
+        yield method, f"/%{ord(path[1]):02x}{path[2:]}", {}
     yield method, f"/health/..{path}", {}
     yield method, f"http://127.0.0.1:{port}{path}", {}
     yield "HEAD", path, {}

@@ -85,6 +85,7 @@ HAPPY: Mapping[str, tuple[Happy, ...]] = {
     "list_jobs": (Happy("/api/jobs"), Happy("/api/jobs", before=LOADED)),
     "explain": (Happy("/api/jobs/op-1", before=LOADED),),
     "connection_info": (Happy("/api/connection"),),
+    "check_setup": (Happy("/api/setup"),),
     "cancel_job": (Happy("/api/jobs/op-1?dry_run=1", before=(("POST", f"/api/models/{MODEL}/load"),)),),
     "load_model": (
         Happy(f"/api/models/{MODEL}/load", status=202),
