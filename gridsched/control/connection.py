@@ -37,7 +37,7 @@ class Watchdog(Answer, frozen=True, kw_only=True):
 
 
 class Connection(Answer, frozen=True, kw_only=True):
-    """How to reach what there is. `wants_key`: every request must show an API key."""
+    """How to reach what there is. `wants_key`: every request must show an API key. `scopes`: what the asker may."""
 
     text: str
     openai_base_url: str
@@ -52,6 +52,7 @@ class Connection(Answer, frozen=True, kw_only=True):
     answer_headers: Mapping[str, str]
     default_model: str | None
     watchdog: Watchdog | None
+    scopes: tuple[Scope, ...]
 
 
 async def _info(services: Services, _: Nothing, call: Call) -> Connection:
@@ -72,6 +73,7 @@ async def _info(services: Services, _: Nothing, call: Call) -> Connection:
         answer_headers=ANSWER_HEADERS,
         default_model=_default_model(allowed(services.runtime.parts.catalog, call.asker.caller)),
         watchdog=_watchdog(services.place),
+        scopes=tuple(scope for scope in Scope if scope in call.asker.caller.scopes),
     )
 
 

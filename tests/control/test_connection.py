@@ -39,6 +39,7 @@ async def test_the_address_is_the_one_by_which_whoever_asks_has_come(
         assert (told.anthropic_base_url, told.openai_base_url) == (base, f"{base}/v1")
         assert base in told.text
         assert told.watchdog is None
+        assert set(told.scopes) == ANYBODY.scopes
 
 
 async def test_the_watchdog_is_named_with_where_its_credential_is(autojump_clock: MockClock) -> None:

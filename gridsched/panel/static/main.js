@@ -8,6 +8,8 @@ import { chat } from "/panel/views/chat.js";
 import { log } from "/panel/views/log.js";
 import { models } from "/panel/views/models.js";
 import { overview } from "/panel/views/overview.js";
+import { settings } from "/panel/views/settings.js";
+import { setup } from "/panel/views/setup.js";
 import { work } from "/panel/views/work.js";
 
 /**
@@ -16,7 +18,7 @@ import { work } from "/panel/views/work.js";
  */
 
 /** @type {View[]} */
-const VIEWS = [overview, models, chat, work, log];
+const VIEWS = [overview, models, chat, work, log, settings, setup];
 
 const THEMES = ["system", "light", "dark"];
 const SIGNS = /** @type {Record<string, string>} */ ({ system: "◐", light: "○", dark: "●" });
