@@ -136,6 +136,7 @@ def _virtual(virtual: CatalogVirtual, kept: Mapping[str, Measurement], now: Snap
 def _model(model: CatalogModel, kept: Mapping[str, Measurement], now: Snapshot) -> ModelAnswer:
     instance = best_instance(now.instances, model)
     option = _option(model, instance)
+    shape = instance or option
     pinned = model.name in now.pins_down or (instance is not None and instance.tier is Tier.PINNED)
     in_all = memory(model.spec, instance)
     return ModelAnswer(
@@ -151,13 +152,13 @@ def _model(model: CatalogModel, kept: Mapping[str, Measurement], now: Snapshot) 
         quantization=model.quantization,
         size_bytes=model.size_bytes,
         ctx_train=model.ctx_train,
-        ctx_size=option.ctx_size if option is not None else None,
-        ctx_per_slot=option.ctx_size // option.parallel if option is not None else None,
-        parallel=option.parallel if option is not None else None,
+        ctx_size=shape.ctx_size if shape is not None else None,
+        ctx_per_slot=shape.ctx_size // shape.parallel if shape is not None else None,
+        parallel=shape.parallel if shape is not None else None,
         slots=Slots(total=instance.parallel, busy=instance.slots_busy) if instance is not None else None,
         estimated_bytes=in_all["estimated"],
         measured_bytes=in_all["measured"],
-        devices=_devices(option, kept) if option is not None else (),
+        devices=_devices(option, kept) if option is not None else _held(instance),
         error=_own_error(option, kept),
         unavailable=model.unavailable,
         failed=_failed(model, now),
@@ -196,10 +197,16 @@ _NOTHING = ModelAnswer(
 
 
 def _option(model: CatalogModel, instance: InstanceView | None) -> LaunchOption | None:
-    """The launch that the figures are of: the process's, else the best."""
+    """The launch that the figures are of: the process's, None where it is one that somebody has asked for and nobody
+    configured; without a process the best."""
     options = model.spec.options if model.spec is not None else ()
-    running = (option for option in options if instance is not None and option.key == instance.option_key)
-    return next(running, next(iter(options), None))
+    return next((each for each in options if instance is None or each.key == instance.option_key), None)
+
+
+def _held(instance: InstanceView | None) -> tuple[OnDevice, ...]:
+    """What a process of such a launch takes."""
+    held = instance.device_bytes if instance is not None else {}
+    return tuple(OnDevice(name=name, estimated_bytes=size, measured_bytes=None) for name, size in held.items())
 
 
 def _failed(model: CatalogModel, now: Snapshot) -> BackOff | None:

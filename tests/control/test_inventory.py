@@ -36,6 +36,17 @@ async def test_L2_models_are_listed_with_what_they_take_and_the_error_once_it_is
         assert row["state"] == "ready"
 
 
+async def test_a_process_of_another_launch_is_told_as_it_is(autojump_clock: MockClock) -> None:
+    """Not as the one that is configured: its context, its slots, and what it holds of its devices."""
+    async with serving(autojump_clock) as house:
+        asked = {"ctx": 32768, "parallel": 2}
+        loaded = (await house.ask("POST", "/api/models/sim-chat-12b/load?wait=500", asked)).json
+        row = (await house.ask("GET", "/api/models/sim-chat-12b")).json
+        assert (row["ctx_size"], row["ctx_per_slot"], row["parallel"]) == (32768, 16384, 2)
+        assert row["estimated_bytes"] == loaded["bytes"]
+        assert row["devices"] == [{"name": "sim0", "estimated_bytes": loaded["bytes"], "measured_bytes": None}]
+
+
 async def test_one_model_is_told_by_any_of_its_names(autojump_clock: MockClock) -> None:
     """Any case, a family's best, and a 404 that names the closest."""
     async with serving(autojump_clock) as house:

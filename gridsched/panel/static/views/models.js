@@ -68,7 +68,7 @@ async function options(model, tell) {
   const { element, body } = table(`Ways to load ${model.id}`, ["context", "slots", "memory", "where", "now", ""]);
   await dialog(`Ways to load ${model.id}`, (close) => {
     put(body, (told?.rows ?? []).map((/** @type {any} */ each) => h("tr", {},
-      cell("context", `${each.ctx.toLocaleString()} a slot`, each.configured ? h("span", { class: "tag" }, "configured") : null, each.loaded ? h("span", { class: "tag" }, "loaded") : null),
+      cell("context", `${each.ctx.toLocaleString()} a slot`, " ", each.configured ? h("span", { class: "tag" }, "configured") : null, each.loaded ? h("span", { class: "tag" }, "loaded") : null),
       cell("slots", String(each.parallel)), cell("memory", size(each.total_bytes)), cell("where", each.devices.join(" + ") || "–"),
       cell("now", each.fits_now ? "fits" : each.fits_if_idle ? `once gone: ${each.evictions.map((/** @type {any} */ one) => one.model ?? one).join(", ") || "idle ones"}` : each.reason ?? "no"),
       h("td", {}, each.fits_now || each.fits_if_idle ? h("button", { type: "button", "aria-label": `Load with ${each.ctx} tokens a slot`, onclick: () => {
