@@ -58,6 +58,7 @@ def test_a_refused_load_shows_its_arithmetic(page: Page, gateway: Gateway, shot:
     press(page, "Options sim-chat-12b")
     page.get_by_role("button", name="Load with 32768 tokens a slot").click()
     expect(row(page, "sim-chat-12b")).to_contain_text("32,768", timeout=20_000)
+    expect(row(page, "sim-chat-12b")).to_contain_text("ready", timeout=20_000)
     press(page, "Pin sim-chat-12b")
     expect(row(page, "sim-chat-12b")).to_contain_text("pinned")
     press(page, "Load sim-chat-4b")
