@@ -5,9 +5,10 @@ and only its times are not mixed into those of the answered ones.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from loadtest.clients import Measured
 
@@ -16,7 +17,34 @@ EMBEDDINGS_ROW = "embeddings"
 ROWS = ("interactive", "background", "batch", EMBEDDINGS_ROW)
 """The classes in their order, and that row."""
 
-ALWAYS = ("", "requests", "errors", "p50 s")
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value * 1000.0:.1f}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "requests": ("requests", str),
+    "errors": ("errors", str),
+    "p50 s": ("p50_s", _seconds),
+    "p95 s": ("p95_s", _seconds),
+    "p99 s": ("p99_s", _seconds),
+    "queue p50 ms": ("queue_p50_s", _milliseconds),
+    "queue p95 ms": ("queue_p95_s", _milliseconds),
+    "first token p50 ms": ("ttft_p50_s", _milliseconds),
+    "next token p50 ms": ("inter_token_p50_s", _milliseconds),
+    "tokens/s": ("tokens_per_s", _rate),
+}
+"""What a table shows of a row, under which head and how."""
+
+ALWAYS = ("requests", "errors", "p50 s")
 """Columns that are shown where nothing was measured, too."""
 
 
@@ -76,23 +104,20 @@ def rows_of(measured: Iterable[Measured]) -> dict[str, Row]:
 
 def table(rows: Mapping[str, Row]) -> str:
     """The rows for a person: seconds for answers, milliseconds for waits. What no row has is left out."""
-    columns = {
-        "": list(rows),
-        "requests": [str(row.requests) for row in rows.values()],
-        "errors": [str(row.errors) for row in rows.values()],
-        "p50 s": [_seconds(row.p50_s) for row in rows.values()],
-        "p95 s": [_seconds(row.p95_s) for row in rows.values()],
-        "p99 s": [_seconds(row.p99_s) for row in rows.values()],
-        "queue p50 ms": [_milliseconds(row.queue_p50_s) for row in rows.values()],
-        "queue p95 ms": [_milliseconds(row.queue_p95_s) for row in rows.values()],
-        "first token p50 ms": [_milliseconds(row.ttft_p50_s) for row in rows.values()],
-        "next token p50 ms": [_milliseconds(row.inter_token_p50_s) for row in rows.values()],
-        "tokens/s": ["-" if row.tokens_per_s is None else f"{row.tokens_per_s:.1f}" for row in rows.values()],
-    }
-    head = [name for name, cells in columns.items() if name in ALWAYS or set(cells) != {"-"}]
-    body = list(zip(*(columns[name] for name in head), strict=True))
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    return "\n".join(_line(cells, widths) for cells in (head, *body))
+    return aligned(columns(rows))
+
+
+def columns(rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """The same as cells by column: the rows' names, then their figures."""
+    cells = {title: [shown(getattr(row, key)) for row in rows.values()] for title, (key, shown) in COLUMNS.items()}
+    return {"": list(rows)} | {title: those for title, those in cells.items() if title in ALWAYS or set(those) != {"-"}}
+
+
+def aligned(columns: Mapping[str, Sequence[str]]) -> str:
+    """Columns under their heads, the first to the left and figures to the right."""
+    body = list(zip(*columns.values(), strict=True))
+    widths = [max(map(len, column)) for column in zip(columns, *body, strict=True)]
+    return "\n".join(_line(cells, widths) for cells in (tuple(columns), *body))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -101,11 +126,3 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
     return "  ".join((name, *figures)).rstrip()
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value * 1000.0:.1f}"

@@ -40,7 +40,8 @@ EXAMPLES = {
     "mcp": ("gridsched mcp", "gridsched mcp --server 10.0.0.7:1234"),
     "loadtest": (
         "gridsched loadtest --seconds 60",
-        "gridsched loadtest --mix ambient --json",
+        "gridsched loadtest --mix ambient --report F.html --json",
+        "gridsched loadtest --compare A.json B.json",
         "gridsched loadtest --url http://10.0.0.7:1234 --chat 2 --background 2 --batch 0 --embed 1 --seed 7",
     ),
     "simulate": ("gridsched simulate SCENARIO.yaml --seed 1", "gridsched simulate SCENARIO.yaml --json"),

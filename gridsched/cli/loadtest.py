@@ -3,12 +3,14 @@
 Owns the options and what is printed; the traffic and the figures are the load test's, which is imported only here and
 only when asked for. Exit code 0 when every request was answered and no load was needless, 1 when not or when there was
 nothing to test, 2 for options that cannot be, 130 when interrupted: what was measured until then is told all the same.
+With --compare nothing is asked of any server: 0 when the second result is no worse than the first, else 1.
 """
 
 import argparse
 import math
 import signal
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -17,7 +19,7 @@ import trio
 from gridsched.cli import show
 from gridsched.cli.client import settle, trust
 from gridsched.cli.ending import ENDING_SIGNALS
-from gridsched.cli.failures import FAILED, FAILURES, explain
+from gridsched.cli.failures import CONFIGURATION, FAILED, FAILURES, explain
 from gridsched.cli.streams import tell
 from gridsched.cli.where import add_server_arguments, server
 from gridsched.library.names import printable
@@ -58,12 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cold", action="store_true", help="without a first request to each model that loads it")
     parser.add_argument("--strict", action="store_true", help="end where a role has no model that can do it")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document")
+    parser.add_argument("--report", type=Path, metavar="F.html", help="the result as a page with plots, too")
+    text = "no traffic: two results of --json beside one another; 1 when B has more errors or needless loads"
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A.json", "B.json"), help=text)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run it, and say what came of it."""
-    from loadtest.server import ServerFault  # noqa: PLC0415 - found lazily, see the module's docstring
+    from loadtest import report_page  # noqa: PLC0415 - found lazily, see the module's docstring
+    from loadtest.server import ServerFault  # noqa: PLC0415 - the same
 
+    if args.report and (why := report_page.refusal(args.report)):
+        show.say(why)
+        return CONFIGURATION
+    if args.compare:
+        return _compare(args)
     try:
         settle(args)
         with show.progress() as progress:
@@ -79,7 +90,40 @@ def main(args: argparse.Namespace) -> int:
         _show(result)
     for problem in result.problems:
         show.say(problem)
-    return INTERRUPTED if result.interrupted else FAILED if result.problems else 0
+    is_told = not args.report or _page(args.report, lambda path: report_page.write(result, path))
+    return INTERRUPTED if result.interrupted else FAILED if result.problems or not is_told else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Two results beside one another."""
+    from loadtest import report_page  # noqa: PLC0415 - found lazily, see the module's docstring
+    from loadtest.compare import Comparison  # noqa: PLC0415 - the same
+    from loadtest.result import ResultFault  # noqa: PLC0415 - the same
+
+    try:
+        comparison = Comparison.read(*args.compare)
+    except ResultFault as fault:
+        show.say(str(fault))
+        return CONFIGURATION
+    if args.json:
+        tell(comparison.as_json().decode())
+    else:
+        print(*(printable(line) for line in comparison.lines()), sep="\n")
+    for problem in comparison.problems:
+        show.say(problem)
+    is_told = not args.report or _page(args.report, lambda path: report_page.write_comparison(comparison, path))
+    return FAILED if comparison.problems or not is_told else 0
+
+
+def _page(path: Path, write: Callable[[Path], None]) -> bool:
+    """Whether the report is there; else why not is said."""
+    try:
+        write(path)
+    except OSError as error:
+        show.say(f"no report could be written to {path}: {error.strerror or error}")
+        return False
+    show.beside(f"the report: {path}")
+    return True
 
 
 def options_of(args: argparse.Namespace) -> "Options":
