@@ -35,6 +35,7 @@ from gridsched.watchdog.processes import (
     words_of,
 )
 from gridsched.watchdog.starting import CannotStart, Launch, Started, Starter
+from gridsched.watchdog.tally import Tally
 from gridsched.watchdog.units import Units
 from gridsched.watchdog.watch import START_SECONDS, State, Verdict, Watch, moment
 
@@ -78,7 +79,7 @@ class Request:
 
 
 class Keeper:
-    """Keeps one gateway. Everything but `ask_restart`, `told` and `stop` is for the main thread."""
+    """Keeps one gateway. Everything but `ask_restart`, `told`, `is_held` and `stop` is for the main thread."""
 
     def __init__(
         self,
@@ -118,6 +119,7 @@ class Keeper:
         self._last_exit: dict[str, Any] | None = None
         self._standing_by = False
         self._last_failure = ""
+        self.tally = Tally()
 
     # --- for every thread ---------------------------------------------------------------------------------------------
 
@@ -150,6 +152,11 @@ class Keeper:
             "last_exit": self._last_exit,
             "story": [f"{moment(when)} {what}" for when, what in self._story.copy()],
         }
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the gateway is down, and stays so until its configuration changes or somebody asks."""
+        return self._held is not None
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -240,6 +247,7 @@ class Keeper:
             self._later()
             return str(error)
         self._say(f"started the gateway, process {self._child.id.pid}")
+        self.tally.started()
         return ""
 
     def _later(self) -> None:
@@ -250,6 +258,7 @@ class Keeper:
 
     def _ended(self, code: int) -> bool:
         """The child has ended, and nobody here has asked it to. Whether we are to end too."""
+        hung = self._child is not None and self._child.was_killed
         process = self._forget()
         words = self._starter.last_words()
         self._last_exit = {"pid": process.pid, "code": code, "time": moment(time.time()), "last_words": words}
@@ -261,18 +270,21 @@ class Keeper:
             return True
         if code == RESTART:
             self._say("the gateway asks to be started again")
-            self._next_start = 0.0
+            self._next_start, self.tally.reason = 0.0, "asked"
         elif code in STAYS_DOWN:
             self._stay_down(code)
         elif code == IN_USE:
             self._say("the data directory was in use: started again when it is free")
+            self.tally.reason = "in_use"
             self._later()
         else:
             self._say(f"the gateway has ended: {_how(code)}; started again in {self._pause:g} s")
+            self.tally.reason = "hung" if hung else "crashed"
             self._later()
         return False
 
     def _stay_down(self, code: int) -> None:
+        self.tally.reason = "configuration"
         if self._configuration.fingerprint() != self._tried:
             self._say(f"the gateway has ended: {_how(code)}; its configuration has changed meanwhile: trying again")
             self._next_start, self._rolled_back = 0.0, None
@@ -302,6 +314,7 @@ class Keeper:
             self._rolled_back = told = self._configuration.roll_back(".broken")
         except Refused:
             return False
+        self.tally.rollbacks += 1
         self._say(
             f"THE CONFIGURATION {told['path']} DOES NOT START AND WAS ROLLED BACK to the one of {told['good_since']}; "
             f"the broken one is kept as {told['kept']}. What is wrong with it:\n{self._starter.last_words()}"
@@ -346,7 +359,7 @@ class Keeper:
         self._unwedged.append(now)
         self._wedged_looks = 0
         self._say(f"THE GATEWAY IS WEDGED and is restarted: {verdict.sentence}")
-        outcome = self._restart(verdict, 0.0)
+        outcome = self._restart(verdict, 0.0, "wedged")
         if not outcome["restarted"]:
             self._say(f"it is not restarted: {outcome['why']}")
 
@@ -362,18 +375,19 @@ class Keeper:
         if not self._child.has_owned and seconds >= self._limits.start_seconds:
             self._say(f"the gateway has not taken its data directory within {seconds:.0f} s of its start: killed")
             send(self._child.id, signal.SIGKILL)
+            self._child.was_killed = True
             self._child.began = time.monotonic()  # one that the kernel holds is told of again as late, not every second
 
     def _serve(self, request: Request, verdict: Verdict) -> None:
         try:
             self._say(f"restart: {request.why}")
-            request.outcome = self._restart(verdict, request.drain_seconds)
+            request.outcome = self._restart(verdict, request.drain_seconds, "asked")
         finally:
             with self._lock:
                 self._request = None
             request.done.set()
 
-    def _restart(self, verdict: Verdict, drain_seconds: float) -> dict[str, Any]:
+    def _restart(self, verdict: Verdict, drain_seconds: float, reason: str) -> dict[str, Any]:
         """End whoever owns the data directory, and start the gateway the way it was started."""
         owner = verdict.process
         if verdict.owner is not None and owner is None:
@@ -392,9 +406,11 @@ class Keeper:
         self._next_start, self._pause, self._rolled_back = 0.0, self._limits.first_pause_seconds, None
         if self._signals and self._runs:  # else it was only borrowed, and is given back
             return {"restarted": False, "ended": ended, "why": "the watchdog was told to stop"}
+        self.tally.reason = reason if victims or unit or self.tally.reason else ""
         problem = self._units.restart(unit) if unit else self._start(launch)
         if problem:
             return {"restarted": False, "ended": ended, "why": problem}
+        self.tally.started()
         return self._settle() | {"ended": ended, "by": f"systemd unit {unit}" if unit else "the watchdog"}
 
     def _end(self, processes: Sequence[ProcessId], drain_seconds: float) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from gridsched.watchdog import files
 from gridsched.watchdog.commands import Commands
 from gridsched.watchdog.configuration import GRIDSCHED, Configuration
 from gridsched.watchdog.keeper import Keeper, Limits
+from gridsched.watchdog.metrics import page
 from gridsched.watchdog.places import NoPlace, Places, find_data
 from gridsched.watchdog.processes import shows_us
 from gridsched.watchdog.starting import Launch
@@ -114,7 +115,8 @@ def _serve(
         return {"status": "ok", "version": __version__, "uptime_s": round(time.time() - began), "gateway": gateway}
 
     try:
-        server = Server(port, credential.current, Toolbox(places, configuration, seen, keeper, commands), health)
+        tools = Toolbox(places, configuration, seen, keeper, commands)
+        server = Server(port, credential.current, tools, health, lambda: page(seen, keeper))
     except (OSError, OverflowError) as error:
         raise CannotWatch(f"cannot listen on {HOST} port {port}: {error}", FAILED) from None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -50,12 +50,13 @@ class Launch:
 
 
 class Started:
-    """A gateway that was started here, not reaped yet. `has_owned`: it has come to own the data directory."""
+    """A gateway that was started here, not reaped yet. `has_owned`: it has come to own the data directory;
+    `was_killed`: it did not, and was not waited for any longer."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.began = time.monotonic()
-        self.has_owned = False
+        self.has_owned = self.was_killed = False
         self.handle = os.pidfd_open(process.pid)
         self.id = identify(process.pid) or ProcessId(process.pid, 0)
 

@@ -125,6 +125,8 @@ class Watch:
         self._host = ""
         self._last = Verdict(State.NOT_RUNNING, "no gateway has been looked for yet")
         self._begun = self._judged = 0
+        self.looked_at = 0.0
+        """When the last look ended, by the wall; 0 before the first."""
 
     def last(self) -> Verdict:
         """What was found last."""
@@ -142,7 +144,7 @@ class Watch:
             before = self._last
             if (verdict.state, verdict.half, verdict.process) == (before.state, before.half, before.process):
                 verdict = replace(verdict, since=before.since)
-            self._last, self._judged = verdict, self._begun
+            self._last, self._judged, self.looked_at = verdict, self._begun, time.time()
         return verdict
 
     def _judge(self, owner: Owner | None) -> Verdict:

@@ -1,4 +1,5 @@
-"""The watchdog's port: loopback, one path for MCP, one to see that it lives. On the standard library's server.
+"""The watchdog's port: loopback, one path for MCP, one to see that it lives, one for Prometheus. On the standard
+library's server.
 
 Must never answer a browser that a page from elsewhere has sent here (a foreign Host, any foreign Origin, `null` too),
 never run a tool without the credential, and never give one client more than its share of time, memory or threads.
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 
 from gridsched.watchdog import mcp
 from gridsched.watchdog.front import holder_of
+from gridsched.watchdog.metrics import CONTENT_TYPE
 from gridsched.watchdog.timed import TimedReader
 
 HOST = "127.0.0.1"
@@ -33,6 +35,7 @@ MOST_CONNECTIONS = 16
 REQUEST_SECONDS = 15.0
 """From one request's end to the next one's end: also how long an idle connection is kept."""
 
+THERE_ARE = "there are POST /mcp, GET /health and GET /metrics"
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
 
 _WHY_FULL = f'{{"error": {{"message": "{MOST_CONNECTIONS} clients are connected; try again soon", "code": 503}}}}'
@@ -47,16 +50,21 @@ class PortTaken(Exception):
 
 
 class Server(ThreadingMixIn, HTTPServer):
-    """Serves in threads, so many and no more. `health` is what anybody on this machine may know."""
+    """Serves in threads, so many and no more. `health` and `metrics` are what anybody on this machine may know."""
 
     daemon_threads = True
     request_queue_size = 32
 
     def __init__(
-        self, port: int, token: Callable[[], str], tools: mcp.Tools, health: Callable[[], dict[str, Any]]
+        self,
+        port: int,
+        token: Callable[[], str],
+        tools: mcp.Tools,
+        health: Callable[[], dict[str, Any]],
+        metrics: Callable[[], str],
     ) -> None:
         """Listens already. Raises PortTaken, and OSError for a port that cannot be listened on."""
-        self.token, self.tools, self.health = token, tools, health
+        self.token, self.tools, self.health, self.metrics = token, tools, health, metrics
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         try:
             super().__init__((HOST, port), _Handler)
@@ -119,16 +127,18 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        """`/health` is for everybody on this machine."""
+        """`/health` and `/metrics` are for everybody on this machine."""
         if self._is_foreign():
             return
         match self._where():
             case "/health":
                 self._send(200, self._server.health())
+            case "/metrics":
+                self._write(200, CONTENT_TYPE, self._server.metrics().encode())
             case "/mcp":
                 self._refuse(405, "POST a message; there is no stream of ours to listen to", Allow="POST")
             case _:
-                self._refuse(404, "there are POST /mcp and GET /health")
+                self._refuse(404, THERE_ARE)
 
     def do_POST(self) -> None:
         """One message, one answer."""
@@ -136,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = self._where()
         if path != "/mcp":
-            self._refuse(405 if path == "/health" else 404, "there are POST /mcp and GET /health", Allow="GET")
+            self._refuse(405 if path in {"/health", "/metrics"} else 404, THERE_ARE, Allow="GET")
         elif not self._is_authorized():
             told = "every tool needs the credential in watchdog.token of the data directory: Authorization: Bearer …"
             self._refuse(401, told, **{"WWW-Authenticate": "Bearer"})
@@ -214,10 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, said: dict[str, Any] | None, **headers: str) -> None:
         data = json.dumps(said).encode() if said is not None else b""
+        self._write(status, "application/json" if said is not None else "", data, **headers)
+
+    def _write(self, status: int, content_type: str, data: bytes, **headers: str) -> None:
         self.connection.settimeout(REQUEST_SECONDS)
         self.send_response(status)
-        if said is not None:
-            self.send_header("Content-Type", "application/json")
+        if content_type:
+            self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")

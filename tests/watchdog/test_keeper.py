@@ -35,6 +35,11 @@ def stop(pid: int) -> None:
     until(lambda: state_of(process) == "T")
 
 
+def restarts(bench: Bench) -> set[str]:
+    """Why gateways were started again so far."""
+    return {reason for reason, count in bench.keeper.tally.restarts.items() if count}
+
+
 def test_a_gateway_is_started_and_its_end_of_its_own_will_is_ours(bench: Bench) -> None:
     """Exit code 0 is somebody's wish: the watchdog ends too."""
     bench.configure("")
@@ -51,6 +56,7 @@ def test_a_gateway_that_asks_for_a_restart_gets_it_at_once(bench: Bench) -> None
     bench.configure("")
     bench.turn_until(bench.serves)
     assert not bench.has_said("started again in"), "without a pause"
+    assert restarts(bench) == {"asked"}
 
 
 def test_crashes_are_answered_with_ever_longer_pauses(bench: Bench) -> None:
@@ -59,6 +65,8 @@ def test_crashes_are_answered_with_ever_longer_pauses(bench: Bench) -> None:
     bench.turn_until(lambda: bench.has_said("started again in 0.4 s"))
     pauses = [sentence.rpartition(" in ")[2] for sentence in bench.said if "started again in" in sentence]
     assert pauses[:3] == ["0.1 s", "0.2 s", "0.4 s"]
+    assert restarts(bench) == {"crashed"}
+    assert bench.keeper.tally.restarts["crashed"] == sum("started the" in sentence for sentence in bench.said) - 1
 
 
 def test_a_killed_gateway_comes_back(bench: Bench) -> None:
@@ -79,8 +87,10 @@ def test_a_taken_port_is_waited_out_until_something_changes(bench: Bench) -> Non
         assert bench.keeper.turn() is None
     assert sum("started the gateway" in sentence for sentence in bench.said) == 1
     assert "waiting" in str(bench.keeper.told()["waits"])
+    assert restarts(bench) == set()
     bench.configure("")
     bench.turn_until(bench.serves)
+    assert restarts(bench) == {"configuration"}
 
 
 def test_a_data_directory_that_was_in_use_is_tried_again(bench: Bench) -> None:
@@ -90,6 +100,7 @@ def test_a_data_directory_that_was_in_use_is_tried_again(bench: Bench) -> None:
     assert bench.keeper.told()["waits"] is None
     bench.configure("")
     bench.turn_until(bench.serves)
+    assert restarts(bench) == {"in_use"}
 
 
 def test_a_broken_configuration_is_rolled_back_to_the_one_that_ran_well(bench: Bench) -> None:
@@ -107,6 +118,7 @@ def test_a_broken_configuration_is_rolled_back_to_the_one_that_ran_well(bench: B
     alarm = next(sentence for sentence in bench.said if "ROLLED BACK" in sentence)
     assert alarm.endswith("told to end so"), "the gateway's own words"
     assert "listening" not in alarm, "and none of the one before it"
+    assert (restarts(bench), bench.keeper.tally.rollbacks) == ({"crashed", "configuration"}, 1)
 
 
 def test_a_person_s_file_stays_where_the_last_good_one_does_not_help(bench: Bench) -> None:
@@ -157,6 +169,7 @@ def test_a_gateway_that_stands_is_noticed_and_restarted(bench: Bench) -> None:
     assert bench.has_said("stopped by a signal")
     bench.turn_until(bench.serves)
     assert bench.pid() != before
+    assert restarts(bench) == {"wedged"}
 
 
 def test_a_gateway_that_stands_and_ignores_sigterm_is_killed(bench: Bench) -> None:
@@ -437,6 +450,7 @@ def test_a_gateway_that_hangs_before_it_owns_anything_is_killed(places: Places) 
     bench.turn_until(lambda: bench.has_said("killed by SIGKILL"))
     bench.configure("")
     bench.turn_until(bench.serves)
+    assert restarts(bench) == {"hung"}
     child = bench.keeper._child
     assert child is not None
     child.began -= 1000.0

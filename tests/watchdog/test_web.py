@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from gridsched.watchdog import web
+from gridsched.watchdog.metrics import page
 from gridsched.watchdog.places import Places
 from tests.watchdog.conftest import Bench, until
 
@@ -25,7 +26,8 @@ TOKEN = "a-credential-of-more-than-32-characters"  # noqa: S105 - for these test
 def server(places: Places) -> Iterator[web.Server]:
     """A watchdog's port with all of its tools; no gateway runs."""
     bench = Bench(places, runs=False)
-    made = web.Server(0, lambda: TOKEN, bench.tools, lambda: {"status": "ok"})
+    metrics = lambda: page(bench.watch, bench.keeper)  # noqa: E731 - so it is seen to be a page made anew each time
+    made = web.Server(0, lambda: TOKEN, bench.tools, lambda: {"status": "ok"}, metrics)
     thread = threading.Thread(target=lambda: made.serve_forever(0.01))
     thread.start()
     yield made
@@ -92,7 +94,10 @@ def test_a_message_gets_its_answer(server: web.Server) -> None:
         ("GET", "x://[", {}, 404),
         ("POST", "x://[", {}, 404),
         ("POST", "/mcp/", {}, 404),
+        ("POST", "/metrics", {}, 405),
         ("GET", "/health", {"Host": "evil.example"}, 403),
+        ("GET", "/metrics", {"Host": "evil.example"}, 403),
+        ("GET", "/metrics", {"Origin": "http://evil.example"}, 403),
         ("BREW", "/mcp", {}, 501),
     ],
 )
@@ -116,6 +121,19 @@ def test_the_watchdog_s_own_health_needs_no_credential_and_gives_none(server: we
     assert ask(server, "GET", "/health", Authorization="") == (200, {"status": "ok"})
     origin = f"http://localhost:{server.server_port}"
     assert ask(server, "GET", "/health", Host=f"localhost:{server.server_port}", Origin=origin)[0] == 200
+
+
+def test_the_metrics_page_needs_no_credential_and_no_gateway(server: web.Server) -> None:
+    """Prometheus' text, of a gateway that does not run and of a watchdog that has not looked yet."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    with closing(connection):
+        connection.request("GET", "/metrics?since=ever")
+        answer = connection.getresponse()
+        lines = answer.read().decode().splitlines()
+    assert (answer.status, answer.getheader("Content-Type")) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert "gridsched_watchdog_gateway_up 0" in lines
+    assert 'gridsched_watchdog_gateway_state{state="not_running"} 1' in lines
+    assert "gridsched_watchdog_last_check_timestamp_seconds 0.0" in lines
 
 
 def test_a_client_that_sends_slowly_is_given_up(server: web.Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +183,7 @@ def test_a_place_is_given_back_where_no_thread_could_be_started(
 def test_a_port_that_is_taken_names_its_holder() -> None:
     """By process, as well as it can be seen."""
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(web.PortTaken, match="is taken by"):
-        web.Server(taken.getsockname()[1], lambda: TOKEN, None, dict)  # type: ignore[arg-type]  # nobody gets that far
+        web.Server(taken.getsockname()[1], lambda: TOKEN, None, dict, str)  # type: ignore[arg-type]  # nobody gets that far
 
 
 ALL_TOOLS = {
