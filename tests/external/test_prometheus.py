@@ -8,7 +8,6 @@ numbers: an empty one would be a panel that shows nothing, or an alert that can 
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -194,7 +193,7 @@ def filled_in(expr: str) -> str:
     return expr
 
 
-def require_numbers(scene: Scene, expr: str) -> None:
+def expect_numbers(scene: Scene, expr: str) -> None:
     """A series at the least, and in it a number."""
     if "host_memory_pressure" in expr and memory_pressure() is None:
         return  # this machine's kernel does not tell, and neither do we
@@ -206,7 +205,7 @@ def require_numbers(scene: Scene, expr: str) -> None:
 @pytest.mark.parametrize("expr", list(shown()))
 def test_every_query_of_the_dashboard_comes_to_numbers(scene: Scene, expr: str) -> None:
     """Over the time of the test, as Grafana would ask: a panel that shows nothing after all of that never does."""
-    require_numbers(scene, filled_in(expr))
+    expect_numbers(scene, filled_in(expr))
 
 
 def test_every_variable_of_the_dashboard_has_values(scene: Scene) -> None:
@@ -225,7 +224,7 @@ def test_every_mark_on_the_dashboard_is_a_query(scene: Scene) -> None:
     for mark in BOARD["annotations"]["list"]:
         if "expr" in mark:
             for leg in legs(filled_in(mark["expr"])):
-                require_numbers(scene, leg)
+                expect_numbers(scene, leg)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -235,7 +234,7 @@ def test_every_vector_that_an_alert_compares_comes_to_numbers(scene: Scene, name
     found = legs(RULES[name])
     assert found
     for leg in found:
-        require_numbers(scene, re.sub(r" offset \w+", "", leg))
+        expect_numbers(scene, re.sub(r" offset \w+", "", leg))
 
 
 def test_all_alerts_are_evaluated_and_those_that_should_fire(scene: Scene) -> None:
@@ -246,7 +245,7 @@ def test_all_alerts_are_evaluated_and_those_that_should_fire(scene: Scene) -> No
     assert {name: rule.get("lastError") for name, rule in rules.items() if rule["health"] == "err"} == {}
     assert all(rule["lastEvaluation"] > "2000" for rule in rules.values())
     waited = f'ALERTS{{alertname="GridschedModelFailed", alertstate="pending", model="{FAILING}"}}'
-    require_numbers(scene, waited)
+    expect_numbers(scene, waited)
 
 
 # --- pages --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts: what they speak of exists, every alert has its row and its tests. No Prometheus here."""
+"""The dashboard and the alerts: what they speak of exists; every alert has its row and its tests."""
 
 import json
 import re
