@@ -8,6 +8,7 @@ still kept, and nobody waits for it, nor for the disk.
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import takewhile
 from operator import itemgetter
 
@@ -29,8 +30,14 @@ follower may have seen them. The next run begins above the next whole million.""
 
 def rfc3339(wall_seconds: float) -> str:
     """A UTC time to the millisecond."""
-    moment = datetime.fromtimestamp(wall_seconds, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    whole, micros = divmod(round(wall_seconds * 1_000_000), 1_000_000)
+    return f"{_to_the_second(whole)}.{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _to_the_second(wall_seconds: int) -> str:
+    """Found once for all lines of a second."""
+    return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def line_of(log: Log, wall_seconds: float, seq: int | None = None) -> Line:
@@ -63,6 +70,7 @@ class DecisionLog:
         self._past = past
         self._lines: deque[Numbered] = deque(past.newest(KEPT_LINES) if past is not None else (), maxlen=KEPT_LINES)
         self._changed = trio.Event()
+        self._is_awaited = False
         self._closed = False
         self._before = self._lines[-1] if self._lines else None
         self.last_seq = self._before[0] if self._before is not None else 0
@@ -145,6 +153,7 @@ class DecisionLog:
         while self.last_seq <= seq:
             if self._closed:
                 return False
+            self._is_awaited = True
             await self._changed.wait()
         return True
 
@@ -156,5 +165,7 @@ class DecisionLog:
                 yield number, line
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._is_awaited:
+            self._is_awaited = False
+            self._changed.set()
+            self._changed = trio.Event()

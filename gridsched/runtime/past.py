@@ -129,12 +129,9 @@ class Past:
         marks, last, size, found = which.marks(), seq, 0, list[Numbered]()
         with self._rows.opened() as files:
             for block in chain.from_iterable(map(blocks_of, reversed(_from(files, seq)))):
-                lines = block.splitlines()
-                ends = next((line[0] for line in map(_numbered, reversed(lines)) if line is not None), 0)
+                ends = _end_of(block)
                 if ends > last:
-                    wanted = (line for line in lines if all(mark in line for mark in marks))
-                    read = (line for line in map(_numbered, wanted) if line is not None and line[0] > last)
-                    found += [line for line in read if which.has(line[1])]
+                    found += [line for line in _marked(block, marks) if line[0] > last and which.has(line[1])]
                     last = ends
                 size += len(block)
                 if found or size >= ANSWERED_BYTES:
@@ -165,6 +162,24 @@ def _from(files: list[BinaryIO], seq: int) -> list[BinaryIO]:
         if head is not None and head[0] <= seq + 1:
             break
     return chosen
+
+
+def _end_of(block: bytes) -> int:
+    """The number of a block's last line; 0 where it has none."""
+    end = len(block)
+    while end > 0:
+        begin = block.rfind(b"\n", 0, end - 1) + 1
+        if (line := _numbered(block[begin:end])) is not None:
+            return line[0]
+        end = begin
+    return 0
+
+
+def _marked(block: bytes, marks: tuple[bytes, ...]) -> Iterator[Numbered]:
+    """The lines of a block that have these marks. Most blocks have none, and are not taken apart."""
+    if all(mark in block for mark in marks):
+        wanted = (line for line in block.splitlines() if all(mark in line for mark in marks))
+        yield from filter(None, map(_numbered, wanted))
 
 
 def _head(file: BinaryIO) -> Numbered | None:
