@@ -3,7 +3,7 @@
 import pytest
 
 from gridsched.core import words
-from gridsched.core.commands import RejectionCode
+from gridsched.core.commands import LogEvent, RejectionCode
 from gridsched.core.policy import Policy
 from gridsched.core.snapshot import WaitingView
 from tests.stories.world import BACKGROUND, BATCH, CHAT, JobId, World, model, option
@@ -277,3 +277,27 @@ def test_S9b_a_turn_of_unknown_length_leaves_what_comes_after_it_untold() -> Non
     world.advance(4)
     assert world.running("l") == 1
     assert view_of(world, low).estimate_seconds is None
+
+
+def test_S9b_what_held_a_job_is_said_with_the_end_of_its_wait() -> None:
+    """By the rule that held it when it came to wait, and in words; of one that began at once nothing."""
+    world = World((model("m", option(6, 1)),), policy=Policy(background_max_starvation_seconds=0.0))
+    loaded(world, "m")
+    chat = world.submit("m")
+    low, gone = world.submit("m", BACKGROUND), world.submit("m", BACKGROUND)
+    world.leave(gone)
+    second = world.submit("m")
+    world.advance(20)
+    told = {log.job_id: log.figures for _, log in world.logged(LogEvent.DISPATCH)}
+    assert "held" not in told[chat]
+    assert (told[low]["held"], told[second]["held"]) == ("S6", "S6")
+    assert told[low]["why"] == "all 1 slots of m are busy"
+    (cancelled,) = (log for _, log in world.logged(LogEvent.CANCEL))
+    assert (cancelled.job_id, cancelled.figures["held"]) == (gone, "S6")
+    after = world.submit("m")
+    world.advance(2.5)
+    waits = world.submit("m", BACKGROUND)
+    world.advance(20)
+    told = {log.job_id: log.figures for _, log in world.logged(LogEvent.DISPATCH)}
+    assert (told[waits]["held"], told[waits]["why"]) == ("S4", "people chat on gpu0")
+    assert "held" not in told[after]
