@@ -11,7 +11,9 @@ from random import Random
 from gridsched.ports import VirtualEntry
 from sim.engine import SimulatedEngine
 from sim.gpu import DEFAULT_CARDS, SimulatedCards
-from sim.models import MODELS, SimModel, SimulatedCatalog
+from sim.models import MODELS, SimModel, SimulatedCatalog, models_of
+from sim.sharing import Figures
+from sim.whatif.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +41,10 @@ def build(
     monitor = SimulatedCards(cards, Random(seed))  # noqa: S311 - repeatable numbers, not secrets
     catalog = SimulatedCatalog([info.spec for info in monitor.devices()], models, virtuals)
     return SimWorld(monitor=monitor, engine=SimulatedEngine(monitor), catalog=catalog)
+
+
+def build_scenario(scenario: Scenario, seed: int = 0, virtuals: Sequence[VirtualEntry] = ()) -> SimWorld:
+    """The machine of a scenario: its cards and models, and its figures of how they share."""
+    monitor = SimulatedCards(scenario.cards, Random(seed))  # noqa: S311 - repeatable numbers, not secrets
+    catalog = SimulatedCatalog(scenario.cards, models_of(scenario), virtuals)
+    return SimWorld(monitor=monitor, engine=SimulatedEngine(monitor, Figures.of(scenario)), catalog=catalog)

@@ -1,15 +1,16 @@
 """A simulated engine behind `ports.Engine` and `ports.Upstream`: processes that load, answer, misbehave and end.
 
 Owns the simulated processes: their memory on the cards, their slots, how long everything takes, and the faults that a
-test switches on. Speeds follow the mixed-load scenario. It never decides anything; time is trio's own, so a jumping
+test switches on. How processes share a card is `sharing`'s. It never decides anything; time is trio's own, so a jumping
 clock works. More steps than slots are a fault of ours: counted in `overfilled`, then served late, as the real one does.
 """
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import trio
 
@@ -35,8 +36,9 @@ from sim.answers import (
     stream_frames,
 )
 from sim.gpu import CardFull, SimulatedCards
-from sim.models import load_seconds_of
 from sim.protocols import ENDPOINTS, Scores
+from sim.sharing import Figures, SharedCard, Sharing
+from sim.whatif.fluid import Process, Stream
 
 FIRST_PID = 900_000
 LOG_LINES = 20
@@ -46,8 +48,6 @@ CARD_BYTES_PER_SECOND = 400e9  # each token reads all weights once
 PREFILL_TOKENS_PER_SECOND = 4000.0
 EMBED_TOKENS_PER_SECOND = 8000.0
 STEP_FLOOR_SECONDS = 0.01
-STREAM_COST = 0.2  # n streams of one process run at 1 / (1 + STREAM_COST (n - 1)) each
-CARD_GAIN = (1.0, 1.0, 1.19, 1.23)  # what k processes that share a card get through, together
 SETTLE_SECONDS = 0.05  # how long a slot stays busy after its client has closed
 
 
@@ -72,15 +72,16 @@ class _Process:
     pid: int
     launch: Launch
     faults: Faults
+    card: SharedCard
+    share: Process
     vet: Vet | None = None
     ready: bool = False
-    paused: bool = False
     running: int = 0
     settling: list[float] = field(default_factory=list)
     stop_asked: trio.Event = field(default_factory=trio.Event)
     crashed: trio.Event = field(default_factory=trio.Event)
     dead: bool = False
-    turned: trio.Event = field(default_factory=trio.Event)  # set, and made anew, when it stands, goes on or dies
+    turned: trio.Event = field(default_factory=trio.Event)  # set, and made anew, when it goes on or dies
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
 
     @property
@@ -102,30 +103,26 @@ class _Process:
         return self.running + len(self.settling)
 
     def turn(self) -> None:
-        """Wake whoever lets time pass here."""
+        """Wake whoever waits for an answer about its slots."""
         self.turned.set()
         self.turned = trio.Event()
 
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass for one answer, in which the process does not stand still. Raises UpstreamFailure if it ends
-        meanwhile."""
-        left = math.inf if self.faults.hang else seconds
-        while not self.dead:
-            began, stands = trio.current_time(), self.paused
-            with trio.move_on_after(math.inf if stands else left) as wait:
-                await self.turned.wait()
-            if wait.cancelled_caught:
-                return
-            if not stands:
-                left = max(0.0, left - (trio.current_time() - began))  # woken late: a busy loop
+    async def work(self, stream: Stream, left: float) -> None:
+        """Wait until so much of an answer's work is left. Raises UpstreamFailure if the process ends meanwhile."""
+        if not await self.card.reach(self.share, stream, -math.inf if self.faults.hang else left):
+            self.broken()
+
+    def broken(self) -> NoReturn:
+        """Raises UpstreamFailure: the process has ended."""
         raise UpstreamFailure(UpstreamFailureKind.BROKEN, f"process {self.pid} ended inside an answer")
 
 
 class SimulatedEngine:
     """The engine of the simulation; it is its own upstream. `overfilled` counts requests that met no free slot."""
 
-    def __init__(self, cards: SimulatedCards) -> None:
+    def __init__(self, cards: SimulatedCards, figures: Figures | None = None) -> None:
         self._cards = cards
+        self._sharing = Sharing(figures or Figures(), [info.spec.name for info in cards.devices()])
         self._living: dict[InstanceId, _Process] = {}
         self._logs: dict[InstanceId, deque[str]] = {}
         self._printed: dict[ModelName, list[deque[str]]] = {}
@@ -164,7 +161,10 @@ class SimulatedEngine:
             return
         self._spawned += 1
         faults = self._planned.get(launch.model, Faults())
-        process = _Process(instance_id, FIRST_PID + self._spawned, launch, faults, vet)
+        card = self._sharing.card(launch.option)
+        share = self._sharing.process(instance_id, launch.model, launch.option)
+        process = _Process(instance_id, FIRST_PID + self._spawned, launch, faults, card, share, vet)
+        card.add(share)
         self._living[instance_id] = process
         self._logs[instance_id] = process.log
         self._printed.setdefault(launch.model, []).append(process.log)
@@ -175,6 +175,7 @@ class SimulatedEngine:
             process.ready = False
             process.dead = True
             process.turn()
+            card.remove(share)
             del self._living[instance_id]
             self._cards.let_go(instance_id)
             post(InstanceExited(instance_id, failure))
@@ -189,13 +190,12 @@ class SimulatedEngine:
     def pause(self, instance_id: InstanceId) -> None:
         """Let a process stand still (S10)."""
         if process := self._living.get(instance_id):
-            process.paused = True
-            process.turn()
+            process.card.pause(process.share, paused=True)
 
     def resume(self, instance_id: InstanceId) -> None:
         """Let it go on."""
         if process := self._living.get(instance_id):
-            process.paused = False
+            process.card.pause(process.share, paused=False)
             process.turn()
 
     def processes(self) -> Mapping[InstanceId, int]:
@@ -241,7 +241,7 @@ class SimulatedEngine:
     async def _load(self, process: _Process) -> Failure | None:
         """Take memory in two halves, as weights come before caches. The failure, if the card has not enough."""
         process.log.append(f"loading model {process.launch.model}")
-        seconds = load_seconds_of(process.weights_bytes) * process.faults.load_factor
+        seconds = process.share.model.load_seconds * process.faults.load_factor
         for half in (0, 1):
             if half and process.faults.crash_in_load:
                 return _failure(process, FailureCause.CRASHED, "the process ended while it loaded")
@@ -291,13 +291,13 @@ class SimulatedEngine:
         try:
             asked = _understand(process, method, target.partition("?")[0], body)
         except BadBody as bad:
-            yield _Answer(process, bad.status, iter(((0.0, bad.body),)))
+            yield _Answer(process, bad.status, None, (bad.body,))
             return
         if isinstance(asked, bytes):
-            yield _Answer(process, 200, iter(((0.0, asked),)))
+            yield _Answer(process, 200, None, (asked,))
             return
         async with self._slot(process) as leave:
-            answer = await self._start(process, asked)
+            answer = await self._start(process, asked, leave)
             try:
                 yield answer
             finally:
@@ -307,7 +307,7 @@ class SimulatedEngine:
         """Slots in use. Raises UpstreamFailure for a process that is gone or hangs without being killed."""
         await trio.lowlevel.checkpoint()
         process = self._find(instance_id)
-        while process.paused:  # one that stands still does not answer
+        while process.share.paused:  # one that stands still does not answer
             await process.turned.wait()
         return self._find(instance_id).busy()
 
@@ -323,85 +323,90 @@ class SimulatedEngine:
         if process.busy() >= process.slots:
             self.overfilled += 1
         while process.busy() >= process.slots:
-            await process.pass_time(STEP_FLOOR_SECONDS)
+            await trio.sleep(STEP_FLOOR_SECONDS)
+            if process.dead:
+                process.broken()
         process.running += 1
         leaving = _Leaving()
         try:
             yield leaving
         finally:
             process.running -= 1
+            if leaving.stream is not None:
+                process.card.end(process.share, leaving.stream)
             if leaving.early:
                 process.settling.append(trio.current_time() + (math.inf if process.faults.hang else SETTLE_SECONDS))
 
-    async def _start(self, process: _Process, asked: Generation | Embedding | Scores) -> "_Answer":
+    async def _start(self, process: _Process, asked: Generation | Embedding | Scores, leaving: "_Leaving") -> "_Answer":
         """Let the time pass until the head of the answer comes: the prompt for a stream, the whole work otherwise."""
         self._answers += 1
         if not isinstance(asked, Generation):
-            seconds = STEP_FLOOR_SECONDS + asked.tokens / EMBED_TOKENS_PER_SECOND
-            await process.pass_time(self._stretch(process) * seconds)
+            stream = self._begin(process, STEP_FLOOR_SECONDS + asked.tokens / EMBED_TOKENS_PER_SECOND, leaving)
+            await process.work(stream, 0.0)
             body = embedding_json(asked) if isinstance(asked, Embedding) else asked.body
-            return _Answer(process, 200, iter(((0.0, body),)))
+            return _Answer(process, 200, stream, (body,))
         plain = asked.shape in (CHAT, "completion")
         began_at = trio.current_time()
-        await process.pass_time(self._stretch(process) * (asked.prompt_tokens / PREFILL_TOKENS_PER_SECOND))
+        writing = len(asked.words) * process.weights_bytes / CARD_BYTES_PER_SECOND
+        stream = self._begin(process, asked.prompt_tokens / PREFILL_TOKENS_PER_SECOND + writing, leaving)
+        await process.work(stream, writing)
         if asked.stream:
-            told = (stream_frames if plain else protocols.frames)(asked, self._answers)
-            frames = ((self._token_seconds(process), frame) for frame in told)
-            return _Answer(process, 200, frames, b"text/event-stream")
+            frames = tuple((stream_frames if plain else protocols.frames)(asked, self._answers))
+            return _Answer(process, 200, stream, frames, writing, b"text/event-stream")
         read_at = trio.current_time()
-        for _ in asked.words:
-            await process.pass_time(self._token_seconds(process))
+        await process.work(stream, 0.0)
         took = read_at - began_at, trio.current_time() - read_at
         body = generation_json(asked, self._answers, took) if plain else protocols.whole(asked, self._answers)
-        return _Answer(process, 200, iter(((0.0, body),)))
+        return _Answer(process, 200, stream, (body,))
 
-    def _token_seconds(self, process: _Process) -> float:
-        """How long one token of one stream takes at this moment."""
-        return self._stretch(process) * process.weights_bytes / CARD_BYTES_PER_SECOND
-
-    def _stretch(self, process: _Process) -> float:
-        """How much slower a stream runs for those beside it: in its process, and on the fullest of its cards."""
-        streams = 1.0 + STREAM_COST * max(0, process.running - 1)
-        cards = set(process.launch.option.devices)
-        running = (one for one in self._living.values() if one.running and not one.paused)
-        active = [one for one in running if cards & set(one.launch.option.devices)]
-        count = max(1, len(active))
-        return streams * count / CARD_GAIN[min(count, len(CARD_GAIN) - 1)]
+    def _begin(self, process: _Process, seconds: float, leaving: "_Leaving") -> Stream:
+        """So much work, alone on the card; it takes its share of it from now until its slot is left."""
+        leaving.stream = self._sharing.stream(process.share, seconds)
+        process.card.begin(process.share, leaving.stream)
+        return leaving.stream
 
 
 @dataclass(slots=True)
 class _Leaving:
-    """How a slot was left: `early` when the answer had not ended."""
+    """How a slot was left: `early` when the answer had not ended, and the work that was done in it."""
 
     early: bool = True
+    stream: Stream | None = None
 
 
 class _Answer:
-    """An answer whose parts come after a time each."""
+    """An answer whose parts come one by one while the last `seconds` of its stream's work are done."""
 
     def __init__(
         self,
         process: _Process,
         status: int,
-        parts: Iterator[tuple[float, bytes]],
+        stream: Stream | None,
+        parts: Sequence[bytes],
+        seconds: float = 0.0,
         content_type: bytes = b"application/json; charset=utf-8",
     ) -> None:
         self._process = process
+        self._stream = stream
         self._parts = parts
+        self._seconds = seconds
+        self._told = 0
         self.status = status
         self.headers = ((b"content-type", content_type),)
         self.finished = False
 
     async def receive(self) -> bytes:
         """The next part, b"" at the end."""
-        part = next(self._parts, None)
-        if part is None:
+        if self._told == len(self._parts):
             await trio.lowlevel.checkpoint()
             self.finished = True
             return b""
-        seconds, data = part
-        await self._process.pass_time(seconds)
-        return data
+        self._told += 1
+        if self._stream is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._process.work(self._stream, self._seconds * (1.0 - self._told / len(self._parts)))
+        return self._parts[self._told - 1]
 
 
 def _understand(process: _Process, method: str, path: str, body: bytes) -> Generation | Embedding | Scores | bytes:

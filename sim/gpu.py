@@ -42,20 +42,21 @@ class _Holding:
 
 
 class SimulatedCards:
-    """The device monitor of the simulation. `cards` are sizes in bytes, named sim0, sim1, … in order.
+    """The device monitor of the simulation. `cards` are sizes in bytes, named sim0, sim1, … in order, or whole
+    descriptions.
 
     `release_seconds` is the range that a gone process's memory lags behind its exit.
     """
 
     def __init__(
         self,
-        cards: Sequence[int] = DEFAULT_CARDS,
+        cards: Sequence[int | DeviceSpec] = DEFAULT_CARDS,
         rng: Random | None = None,
         release_seconds: tuple[float, float] = (0.05, 0.4),
     ) -> None:
         self._rng = rng or Random(0)  # noqa: S311 - a simulation wants repeatable numbers, not secrets
         self.release_seconds = release_seconds
-        self._infos = tuple(_info(index, size) for index, size in enumerate(cards))
+        self._infos = tuple(_info(index, card) for index, card in enumerate(cards))
         self._totals = {info.spec.name: info.spec.total_bytes for info in self._infos}
         self._foreign = dict.fromkeys(self._totals, 0)
         self._holdings: list[_Holding] = []
@@ -123,9 +124,13 @@ class SimulatedCards:
         return any(one.instance_id == instance_id and one.until is None for one in self._holdings)
 
 
-def _info(index: int, total_bytes: int) -> DeviceInfo:
+def _info(index: int, card: int | DeviceSpec) -> DeviceInfo:
     """The description of one simulated card."""
-    name = DeviceName(f"sim{index}")
-    spec = DeviceSpec(name=name, total_bytes=total_bytes, headroom_bytes=int(total_bytes * HEADROOM_SHARE))
-    label = f"simulated card, {total_bytes / GIB:.1f} GiB"
+    spec = card if isinstance(card, DeviceSpec) else _spec(index, card)
+    label = f"simulated card, {spec.total_bytes / GIB:.1f} GiB"
     return DeviceInfo(spec=spec, label=label, backend=Backend.SIMULATED, index=index, uuid=f"SIM-{index}")
+
+
+def _spec(index: int, total_bytes: int) -> DeviceSpec:
+    name = DeviceName(f"sim{index}")
+    return DeviceSpec(name=name, total_bytes=total_bytes, headroom_bytes=int(total_bytes * HEADROOM_SHARE))

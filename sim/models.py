@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from gridsched.core.ids import DeviceName, ModelName
-from gridsched.core.job import Quality
+from gridsched.core.job import JobKind, Quality
 from gridsched.core.model import DeviceFootprint, DeviceSpec, LaunchOption, ModelSpec
 from gridsched.ports import (
     Capability,
@@ -27,6 +27,7 @@ from gridsched.ports import (
     VirtualEntry,
 )
 from sim.gpu import GIB
+from sim.whatif.scenario import Scenario
 
 DISK_BYTES_PER_SECOND = 1.5e9  # a usual NVMe drive reading one large file
 LOAD_FLOOR_SECONDS = 0.5  # process start, header, warm-up: what even a small model takes
@@ -34,6 +35,7 @@ DEFAULT_NAMES = frozenset({"local-model", "default", "auto", "current"})
 CREATED = 1_700_000_000  # a fixed date: simulated models have no file whose time could be read
 COMPUTE_SHARE, OVERHEAD_SHARE = 0.03, 0.02  # of the whole: buffers, and what lies outside them (guesses)
 ARCHITECTURE = "simulated"
+SCENARIO_CTX = 16384  # scenarios know no contexts
 _CHAT = frozenset({Capability.CHAT, Capability.COMPLETION})
 _SEEING = _CHAT | {Capability.VISION}
 _HEARING = _CHAT | {Capability.AUDIO}
@@ -43,7 +45,8 @@ _RANKING = frozenset({Capability.RERANK})
 
 @dataclass(frozen=True, slots=True)
 class SimModel:
-    """One simulated model: what it takes at its full context of `ctx_size` tokens, shared by `parallel` slots."""
+    """One simulated model: what it takes at its full context of `ctx_size` tokens, shared by `parallel` slots. What is
+    None is as of any other model."""
 
     name: str
     total_bytes: int
@@ -52,6 +55,10 @@ class SimModel:
     parallel: int
     capabilities: frozenset[Capability] = _CHAT
     aliases: tuple[str, ...] = ()
+    load_seconds: float | None = None
+    pinned: bool = False
+    idle_ttl_seconds: float | None = None
+    card: DeviceName | None = None
 
     def option(self, device: DeviceName, ctx_size: int, parallel: int) -> LaunchOption:
         """One launch on one device; the cache shrinks with the context, the rest stays."""
@@ -95,6 +102,26 @@ FAMILIES = (
     ),
 )
 """One name for the three that chat (R10)."""
+
+
+def models_of(scenario: Scenario) -> tuple[SimModel, ...]:
+    """The models of a scenario. It gives memory as one figure: a smaller context takes as much."""
+    embedding = {each.model for each in scenario.clients if each.kind is JobKind.EMBEDDINGS}
+    return tuple(
+        SimModel(
+            model.name,
+            model.memory_bytes,
+            0,
+            SCENARIO_CTX,
+            model.slots,
+            _EMBEDDING if model.name in embedding else _CHAT,
+            load_seconds=model.load_seconds,
+            pinned=model.pinned,
+            idle_ttl_seconds=model.idle_ttl_seconds,
+            card=model.card,
+        )
+        for model in scenario.models
+    )
 
 
 class SimulatedCatalog:
@@ -205,10 +232,16 @@ class SimulatedCatalog:
 
 def _catalog_model(sim: SimModel, devices: Sequence[DeviceName]) -> CatalogModel:
     """The frozen description of a simulated model."""
-    load_seconds = load_seconds_of(sim.total_bytes)
+    devices = devices if sim.card is None else [sim.card]
     halves = tuple(sim.option(device, sim.ctx_size // 2, sim.parallel) for device in devices)
     full = tuple(sim.option(device, sim.ctx_size, sim.parallel) for device in devices)
-    spec = ModelSpec(name=ModelName(sim.name), options=full + halves, load_seconds=load_seconds)
+    spec = ModelSpec(
+        name=ModelName(sim.name),
+        options=full + halves,
+        pinned=sim.pinned,
+        idle_ttl_seconds=sim.idle_ttl_seconds,
+        load_seconds=load_seconds_of(sim.total_bytes) if sim.load_seconds is None else sim.load_seconds,
+    )
     return CatalogModel(
         name=spec.name,
         path=_path(sim),

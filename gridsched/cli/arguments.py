@@ -7,12 +7,17 @@ import argparse
 from pathlib import Path
 
 
-def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def add_machine_arguments(parser: argparse.ArgumentParser, *, of_scenarios: bool = False) -> None:
+    """Declare the options. `of_scenarios`: --sim may name one; a word behind it is no other argument then."""
     parser.add_argument("--config", type=a_path, metavar="FILE", help="the configuration (GRIDSCHED_CONFIG)")
     parser.add_argument("--models-dir", type=a_path, metavar="DIR", help="look for GGUF files here and nowhere else")
     parser.add_argument("--data-dir", type=a_path, metavar="DIR", help="for measurements and logs (GRIDSCHED_DATA_DIR)")
-    parser.add_argument("--sim", action="store_true", help="simulated hardware and models: no engine, no files")
+    text = "simulated hardware and models: no engine, no files"
+    if of_scenarios:
+        text += "; those of a scenario of `gridsched simulate`, where one is named"
+        parser.add_argument("--sim", nargs="?", const=True, default=False, metavar="SCENARIO", help=text)
+    else:
+        parser.add_argument("--sim", action="store_true", help=text)
 
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from gridsched.app import (
 )
 from gridsched.cli.show import say
 from gridsched.runtime.runtime import Parts
+from gridsched.settings.faults import SettingsError
 from gridsched.settings.schema import Settings
 from gridsched.store.memory import MemoryStore
 
@@ -31,13 +32,13 @@ def machine(args: argparse.Namespace, settings: Settings, *, or_visit: bool = Fa
     named, so that whoever watches servers finds it, and keeps nothing there.
     """
     if args.sim and args.data_dir is None:
-        yield simulated_machine(settings)
+        yield simulated_machine(settings, args.sim)
         return
     with take_data_dir(args.data_dir, os.environ, or_visit=or_visit) as data_dir:
         if args.sim:
             say_port, beat = told_in(data_dir)
             yield replace(
-                simulated_machine(settings),
+                simulated_machine(settings, args.sim),
                 holder=data_dir.holder,
                 say_port=say_port,
                 beat=beat,
@@ -55,11 +56,21 @@ def _home() -> Path:
         return Path("/")
 
 
-def simulated_machine(settings: Settings) -> Machine:
-    """A card and an engine that are made up, behind the real ports. Nothing is kept on disk."""
+def simulated_machine(settings: Settings, scenario: str | bool = True) -> Machine:
+    """A card and an engine that are made up, behind the real ports; those of a scenario, where one is named. Nothing
+    is kept on disk. Raises StartError for what is no scenario."""
     import sim  # noqa: PLC0415 - only who asks for simulated hardware needs it installed
+    from gridsched.cli import scenario as files  # noqa: PLC0415 - it imports the simulator
 
-    world = sim.build(virtuals=settings.virtual_entries())
+    virtuals = settings.virtual_entries()
+    try:
+        world = (
+            sim.build(virtuals=virtuals)
+            if isinstance(scenario, bool)
+            else sim.build_scenario(files.load(files.found(Path(scenario))), virtuals=virtuals)
+        )
+    except SettingsError as error:
+        raise StartError(str(error)) from None
     parts = Parts(world.catalog, world.engine, world.upstream, world.monitor, MemoryStore(), SystemClock())
     notes = ["Everything is simulated: answers mean nothing, only their timing does."]
     if settings.entries() or len(world.catalog.virtuals()) < len(settings.virtual_entries()):

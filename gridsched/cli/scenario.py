@@ -37,6 +37,7 @@ from gridsched.settings.values import (
     shown,
     whole,
 )
+from sim.whatif import SHIPPED
 from sim.whatif.scenario import ALONE, UNDISTURBED, Clients, Engine, Model, PolicyRun, Scenario
 
 MAX_SECONDS, MAX_SEEDS, MAX_CLIENTS, MAX_STEPS = 24 * 3600.0, 1000, 1000, 10_000
@@ -335,6 +336,15 @@ def _unknown(name: str, known: Mapping[str, object], what: str) -> str:
 
 
 # --- from the file to the scenario ------------------------------------------------------------------------------
+
+
+def found(path: Path) -> Path:
+    """The file, or a shipped scenario of that name."""
+    shipped = SHIPPED / f"{path.name.removesuffix('.yaml')}.yaml"
+    try:
+        return shipped if not path.exists() and path.parent == Path() and shipped.is_file() else path
+    except OSError:
+        return path  # whoever reads it says why it cannot be
 
 
 def load(path: Path) -> Scenario:

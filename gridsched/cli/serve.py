@@ -26,7 +26,7 @@ BROKEN = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, of_scenarios=True)
     add_address_arguments(parser)
     parser.add_argument(
         "--record", type=a_path, metavar="FILE", help="write what is decided for: gridsched replay FILE"

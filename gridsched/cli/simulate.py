@@ -64,24 +64,13 @@ def _scenario_of(args: argparse.Namespace) -> "Scenario":
     """The scenario with what the command line adds. Raises SettingsError."""
     from gridsched.cli import scenario as files  # noqa: PLC0415 - it imports the simulator
 
-    scenario = files.load(_found(args.scenario))
+    scenario = files.load(files.found(args.scenario))
     if args.config is not None:
         policy = files.policy_run(files.FROM_CONFIGURATION, settings_load.load(args.config, os.environ))
         policies = (*scenario.policies, policy)
         variants = {name: replace(each, policies=policies) for name, each in scenario.variants.items()}
         scenario = replace(scenario, policies=policies, variants=variants)
     return _of_seed(scenario, args.seed)
-
-
-def _found(path: Path) -> Path:
-    """The file, or a shipped scenario of that name."""
-    from sim.whatif import SHIPPED  # noqa: PLC0415 - found lazily, see the module's docstring
-
-    shipped = SHIPPED / f"{path.name.removesuffix('.yaml')}.yaml"
-    try:
-        return shipped if not path.exists() and path.parent == Path() and shipped.is_file() else path
-    except OSError:
-        return path  # whoever reads it says why it cannot be
 
 
 def _of_seed(scenario: "Scenario", seed: int | None) -> "Scenario":
