@@ -36,7 +36,8 @@ MOST_MARKS = 4000
 DOTS_PER_INCH = 160
 WIDTH, HEIGHT = 9.0, 3.2
 GIB = float(1 << 30)
-SHORTEST_SECONDS = 0.001
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.001, 1e9
+LONGEST_NAME = 24
 LANE = 0.8
 """How much of its band a row of the timeline fills."""
 
@@ -103,7 +104,7 @@ def _points(axes: Axes, points: Sequence[tuple[float, float]], colour: str, mark
     """`among`: how many the picture has in all."""
     if points:
         at, seconds = zip(*points, strict=True)
-        shown = [max(one, SHORTEST_SECONDS) for one in seconds]
+        shown = [min(max(one, SHORTEST_SECONDS), LONGEST_SECONDS) for one in seconds]
         _light(axes.scatter(at, shown, s=14, color=colour, marker=marker, alpha=0.8, linewidths=1), among)
 
 
@@ -216,8 +217,8 @@ def _plot(
     seen = {what: [one.at_s for one in result.events if one.event == what] for _, what, _ in marks}
     style: Mapping[str, object] = STYLE | {"svg.hashsalt": name}
     with mpl.rc_context(style), warnings.catch_warnings():  # type: ignore[arg-type]  # the stubs list every key
-        # Letters that the measuring font lacks are the reader's font's business.
-        warnings.filterwarnings("ignore", message="Glyph")
+        # Letters that the measuring font lacks are the reader's font's business, and a file may hold any figure.
+        warnings.simplefilter("ignore")
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
@@ -226,7 +227,7 @@ def _plot(
             _light(lines, len(seen[what]))
         if result.measured_from_s > 0:
             axes.axvspan(0, result.measured_from_s, color=INK, alpha=0.07, lw=0)
-        axes.set_xlim(0, max(_ended(result), SHORTEST_SECONDS))
+        axes.set_xlim(0, min(max(_ended(result), SHORTEST_SECONDS), LONGEST_SECONDS))
         axes.set_xlabel("seconds of the run")
         drawn = io.BytesIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -254,8 +255,9 @@ def _in_order(rows: Iterable[str]) -> Sequence[str]:
 
 
 def _clean(words: str) -> str:
-    """Words from outside, without what XML cannot hold."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in words)
+    """Words from outside, without what XML cannot hold, and no wider than the picture."""
+    shown = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in words)
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"
 
 
 def inline(svg: bytes, says: str) -> str:

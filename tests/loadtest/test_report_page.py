@@ -1,6 +1,7 @@
 import importlib.util
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from loadtest import report_page
 from loadtest.compare import Comparison
 from loadtest.result import Grant, Result
 from tests.loadtest.results import CLEAN, EVIL, a_whole_result
+
+ONE = a_whole_result(1)
 
 
 class Seen(HTMLParser):
@@ -95,6 +98,28 @@ def test_a_failed_run_of_a_server_that_tells_nothing_says_why_and_what_is_missin
         "unknown",
     ):
         assert words in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result(classes={}, loads=None, needless_loads=None, evictions=None, relief_steps=None, seed=1, settings={}),
+        replace(
+            ONE,
+            requests=(
+                replace(ONE.requests[0], at_s=1e300, end_s=1e308),
+                replace(ONE.requests[0], at_s=-5.0, end_s=-7.0),
+            ),
+            grants=(replace(ONE.grants[0], row="long \x00$\\frac{" * 50, at_s=-3.0, end_s=-9.0),),
+            samples=(replace(ONE.samples[0], models={}, devices={}),),
+        ),
+    ],
+    ids=["bare", "odd"],
+)
+def test_whatever_a_file_holds_becomes_a_page(result: Result, tmp_path: Path) -> None:
+    """Only what must be there, and figures and names that nobody has measured."""
+    assert "gridsched load test" in Seen(page_of(result, tmp_path)).words
 
 
 @pytest.mark.slow
