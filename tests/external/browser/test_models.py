@@ -63,7 +63,7 @@ def test_a_refused_load_shows_its_arithmetic(page: Page, gateway: Gateway, shot:
     expect(row(page, "sim-chat-12b")).to_contain_text("pinned")
     press(page, "Load sim-chat-4b")
     told = page.get_by_role("dialog")
-    expect(told).to_contain_text("sim-chat-4b was not loaded")
+    expect(told).to_contain_text("sim-chat-4b was not loaded", timeout=30_000)  # once it has waited for room (fit_wait)
     needed = told.get_by_role("table", name="Needed and there, by device")
     expect(needed.locator("tbody tr")).to_have_count(1)
     expect(needed).to_contain_text("sim0")
@@ -74,7 +74,6 @@ def test_a_refused_load_shows_its_arithmetic(page: Page, gateway: Gateway, shot:
     shot(page, "a refused load")
     told.get_by_role("button", name="Close").click()
     gateway.post("/api/models/sim-chat-12b/unpin", {})
-    assert refusals(page, 507) >= 1
 
 
 def test_a_device_is_leased_and_given_back(page: Page, gateway: Gateway) -> None:
