@@ -1,6 +1,6 @@
 """The models in a real browser: loaded, pinned, refused with the sums, sent away after a question; and leases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -9,6 +9,15 @@ from tests.external.browser.entering import admin_token, enter_key, go_to, refus
 from tests.support.gateway import Gateway
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(gateway: Gateway) -> Iterator[None]:
+    """What a test has loaded and pinned is gone before the next."""
+    yield
+    for each in gateway.get("/api/status").json()["instances"]:
+        gateway.post(f"/api/models/{each['model']}/unpin", {})
+        gateway.post(f"/api/models/{each['model']}/unload?wait=60", {"force": True})
 
 
 def row(page: Page, model: str) -> Locator:
@@ -50,11 +59,9 @@ def test_a_load_that_sends_somebody_away_is_asked_first(page: Page, gateway: Gat
     assert gateway.get("/api/models/sim-chat-4b").json()["state"] == "cold"
 
 
-def test_a_refused_load_shows_its_arithmetic(page: Page, gateway: Gateway, shot: Callable[[Page, str], None]) -> None:
+def test_a_refused_load_shows_its_arithmetic(page: Page, shot: Callable[[Page, str], None]) -> None:
     """Needed, there and missing by device, what it takes by part, who has the memory and why he keeps it."""
     go_to(page, "models")
-    for model in ("sim-chat-2b", "sim-chat-12b"):
-        gateway.post(f"/api/models/{model}/unload?wait=60", {})
     press(page, "Options sim-chat-12b")
     page.get_by_role("button", name="Load with 32768 tokens a slot").click()
     expect(row(page, "sim-chat-12b")).to_contain_text("32,768", timeout=20_000)
@@ -73,7 +80,6 @@ def test_a_refused_load_shows_its_arithmetic(page: Page, gateway: Gateway, shot:
     expect(holders).to_contain_text("pinned")
     shot(page, "a refused load")
     told.get_by_role("button", name="Close").click()
-    gateway.post("/api/models/sim-chat-12b/unpin", {})
 
 
 def test_a_device_is_leased_and_given_back(page: Page, gateway: Gateway) -> None:

@@ -66,14 +66,20 @@ function arithmetic(fault) {
     sums("Needed and there, by device", ["device", "needed", "available", "missing"], told.per_device.map((/** @type {any} */ each) =>
       [each.device, size(each.required_bytes), size(each.available_bytes), size(each.short_bytes)])),
     told.estimate && Object.keys(told.estimate).length ? sums("What it takes", ["part", "bytes"], parts(told.estimate)) : null,
-    told.holders?.length ? sums("Who has the memory", ["who", "device", "bytes", "why"], told.holders.map((/** @type {any} */ each) =>
-      [each.model ?? "programs outside", each.device ?? "", size(each.bytes), (each.why ?? []).join(", ")])) : null,
+    told.holders?.length ? sums("Who has the memory", ["who", "device", "bytes", "how it stands"], told.holders.map((/** @type {any} */ each) =>
+      [each.model ?? each.owner ?? "programs outside", each.device ?? "", size(each.bytes), stands(each)])) : null,
     h("ul", { class: "plain" },
       told.max_ctx_that_fits ? h("li", {}, `A context of ${told.max_ctx_that_fits.toLocaleString()} tokens would fit.`) : null,
       told.max_parallel_that_fits ? h("li", {}, `${told.max_parallel_that_fits} slots would fit.`) : null,
       told.retry_after_s ? h("li", {}, `It may fit in ${span(told.retry_after_s)}.`) : null,
       [...(told.suggestions ?? []), ...(told.notes ?? [])].map((each) => h("li", {}, each))),
   ];
+}
+
+/** How a holder stands. @param {any} holder @returns {string} */
+function stands(holder) {
+  const programs = (holder.programs ?? []).map((/** @type {any} */ each) => `${each.name} (${each.pid}): ${size(each.bytes)}`);
+  return [holder.state, holder.tier, holder.busy ? "busy" : null, ...programs].filter(Boolean).join(", ");
 }
 
 /** The components of an estimate that take something. @param {any} estimate @returns {string[][]} */
