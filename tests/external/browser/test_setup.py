@@ -65,5 +65,6 @@ def test_every_view_fits_its_screen(
     for view, text in VIEWS.items():
         go_to(page, view)
         expect(page.locator("main")).to_contain_text(text)
-        shot(page, f"{view}-{name}")
+        expect(page.locator("#connection")).to_have_text("connected")
+        shot(page, f"{view} {name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view

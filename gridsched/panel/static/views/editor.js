@@ -5,7 +5,6 @@ import { Refused, ask } from "/panel/api.js";
 import { h, put, say } from "/panel/dom.js";
 import { button, cell, confirm, table, toast } from "/panel/ui.js";
 import { shown } from "/panel/views/effective.js";
-import { wanting } from "/panel/views/scopes.js";
 
 const PLACED = /^.*?:(\d+):(\d+): (.*)$/s;
 
@@ -42,8 +41,12 @@ function numbers(area) {
   area.addEventListener("scroll", () => (place.scrollTop = area.scrollTop));
   /** @type {Set<number>} */
   let bad = new Set();
+  let before = "";
   const draw = () => {
     const count = area.value.split("\n").length;
+    const now = `${count}: ${[...bad].join()}`;
+    if (now === before) return;
+    before = now;
     put(place, Array.from({ length: count }, (_, at) => h("span", { class: bad.has(at + 1) ? "bad" : null }, at + 1)));
     place.scrollTop = area.scrollTop;
   };
@@ -63,7 +66,7 @@ function goTo(area, line) {
 }
 
 /**
- * The editor. Gives what takes the configuration as the server tells it.
+ * The editor. Gives what takes the configuration as the server tells it, and whether it may be changed.
  * @param {Element} root
  * @param {() => void} saved
  */
@@ -74,13 +77,17 @@ export function editor(root, saved) {
   const unsaved = h("span", { class: "tag warn", hidden: true }, "not saved");
   const said = h("div", { id: "config-said", role: "status" });
   const meanwhile = h("div", { class: "note", role: "status", hidden: true });
-  const why = h("div", {});
+  const hint = h("p", { class: "warn", role: "status", hidden: true });
   /** @type {any} */
   let told = null;
   let isAllowed = false;
   let isHidden = false;
 
   const tell = (/** @type {any[]} */ ...content) => put(said, content);
+  const warn = (/** @type {string} */ text) => {
+    hint.hidden = !text;
+    say(hint, text);
+  };
   const clean = () => {
     draft.text = null;
     beside.mark([]);
@@ -165,8 +172,8 @@ export function editor(root, saved) {
     } else if (area.value !== draft.text) {
       area.value = draft.text;
     }
-    if (isAllowed && now.text === null) tell(h("p", { class: "warn" }, "The file is no YAML, so it is not shown: a secret could stand in it. Mend it on the server's machine, or write it anew here."));
-    if (isHidden) tell(h("p", { class: "warn" }, "Secrets in it are hidden, so it cannot be saved as a whole from here: change single settings below."));
+    warn(isHidden ? "Secrets in it are hidden, so it cannot be saved as a whole from here: change single settings below."
+      : isAllowed && now.text === null ? "The file is no YAML, so it is not shown: a secret could stand in it. Mend it on the server's machine, or write it anew here." : "");
     changed();
     beside.draw();
     buttons();
@@ -183,13 +190,11 @@ export function editor(root, saved) {
       if (!/** @type {HTMLButtonElement} */ (save).disabled) save.click();
     }
   });
-  root.append(h("div", { class: "section-head" }, h("h2", {}, h("label", { for: "config-text" }, "Configuration")), path, unsaved), why, meanwhile,
+  root.append(h("div", { class: "section-head" }, h("h2", {}, h("label", { for: "config-text" }, "Configuration")), path, unsaved), hint, meanwhile,
     h("div", { class: "editor" }, beside.place, area), h("div", { class: "row" }, save, check, discard, reload), said);
   buttons();
-  const end = wanting("admin", why, "The file's text", (allowed) => {
+  return { take, allow: (/** @type {boolean} */ allowed) => {
     isAllowed = allowed;
     buttons();
-    saved();
-  });
-  return { take, end, fail: (/** @type {Error} */ fault) => tell(h("p", { class: "bad" }, fault.message)) };
+  }, fail: (/** @type {Error} */ fault) => warn(fault.message) };
 }

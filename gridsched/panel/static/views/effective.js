@@ -90,7 +90,7 @@ async function change(leaf, about, isSaid, saved) {
 }
 
 /**
- * The table of settings. Gives what takes the configuration as the server tells it.
+ * The table of settings. Gives what takes the configuration as the server tells it, and whether it may be changed.
  * @param {Element} root
  * @param {() => void} saved
  */
@@ -103,6 +103,7 @@ export function effective(root, saved) {
   /** @type {any} */
   let schema = null;
   let before = "";
+  let isAllowed = false;
   const draw = () => {
     const sought = filter.value.trim().toLowerCase();
     const all = leaves(told.settings);
@@ -112,7 +113,7 @@ export function effective(root, saved) {
       const from = Object.hasOwn(told.sources, name) ? told.sources[name] : "";
       const about = schema ? meaning(schema, each.way) : "";
       const effect = schema ? nearest(schema["x-takes-effect"], general(each.way)) : "";
-      const edit = button("Change", () => change(each, about, from.startsWith("line"), saved), { class: "quiet", "aria-label": `Change ${name}` });
+      const edit = button("Change", () => change(each, about, from.startsWith("line"), saved), { class: "quiet", disabled: !isAllowed, "aria-label": `Change ${name}` });
       return h("tr", {}, cell("setting", h("div", {}, h("b", { class: "mono" }, name), h("p", { class: "soft" }, about))), cell("value", h("code", {}, shown(each.value))),
         cell("from", from || "the default"), cell("holds", HOLDS[effect] ?? effect), h("td", {}, edit));
     }));
@@ -121,7 +122,10 @@ export function effective(root, saved) {
   filter.addEventListener("input", () => told && draw());
   root.append(h("div", { class: "section-head" }, h("h2", {}, "Every setting")),
     h("div", { class: "filters" }, h("div", { class: "field" }, h("label", { for: "settings-filter" }, "Named"), filter), count), h("div", { class: "scroll" }, element));
-  return { take: async (/** @type {any} */ now) => {
+  return { allow: (/** @type {boolean} */ allowed) => {
+    isAllowed = allowed;
+    if (told) draw();
+  }, take: async (/** @type {any} */ now) => {
     told = now;
     schema ??= await ask("GET", "/api/config/schema").catch(() => null);
     const said = JSON.stringify([now.settings, now.sources, schema !== null]);

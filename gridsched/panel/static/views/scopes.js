@@ -4,6 +4,8 @@ import { Refused, ask, key } from "/panel/api.js";
 import { h, put } from "/panel/dom.js";
 import { askForKey } from "/panel/ui.js";
 
+const AGAIN_MS = 3000;
+
 /** @type {Set<string>} */
 let has = new Set();
 
@@ -29,9 +31,16 @@ export async function may(scope) {
  */
 export function wanting(scope, place, what, told) {
   let isEnded = false;
+  let timer = 0;
   const look = async () => {
-    const isAllowed = await may(scope).catch(() => false);
-    if (isEnded) return;
+    clearTimeout(timer);
+    let isAllowed = false;
+    try {
+      isAllowed = await may(scope);
+    } catch {
+      timer = setTimeout(look, AGAIN_MS); // nobody answers: that says nothing about the key
+    }
+    if (isEnded) return clearTimeout(timer);
     put(place, isAllowed ? null : h("p", { class: "row" },
       h("span", {}, `${what} needs the admin token, or a key of scope ${scope}.`),
       h("button", { type: "button", onclick: () => askForKey() }, "Enter a key")));
@@ -41,6 +50,7 @@ export function wanting(scope, place, what, told) {
   const unwatch = key.watch(look);
   return () => {
     isEnded = true;
+    clearTimeout(timer);
     unwatch();
   };
 }

@@ -7,6 +7,7 @@ import { button, confirm, toast } from "/panel/ui.js";
 import { editor } from "/panel/views/editor.js";
 import { effective } from "/panel/views/effective.js";
 import { keys } from "/panel/views/keys.js";
+import { wanting } from "/panel/views/scopes.js";
 
 const LOOK_MS = 5000;
 
@@ -26,8 +27,9 @@ export const settings = {
     const parts = ["file", "all", "keys"].map((each) => h("section", { class: "section", "data-part": each }));
     const fault = h("p", { class: "bad", role: "status" });
     const waiting = h("div", { class: "row" }, h("p", { class: "warn" }), button("Start the server again", restart));
+    const why = h("div", { hidden: true });
     const news = h("div", { class: "note", hidden: true }, fault, waiting);
-    root.append(h("div", { class: "stack" }, news, parts));
+    root.append(h("div", { class: "stack" }, news, why, parts));
     const table = effective(parts[1], () => look());
     const text = editor(parts[0], () => look());
     const look = async () => {
@@ -40,7 +42,12 @@ export const settings = {
       }
     };
     const timer = setInterval(() => document.visibilityState === "visible" && look(), LOOK_MS);
-    const ends = [text.end, keys(parts[2]), watch(() => {
+    const ends = [keys(parts[2]), wanting("admin", why, "Changing the configuration", (isAllowed) => {
+      why.hidden = isAllowed;
+      text.allow(isAllowed);
+      table.allow(isAllowed);
+      look();
+    }), watch(() => {
       const status = known.status;
       fault.hidden = !status?.config_error;
       say(fault, status?.config_error ? `The file is not what runs: ${status.config_error}` : "");
@@ -49,7 +56,6 @@ export const settings = {
       news.hidden = fault.hidden && waiting.hidden;
       say(/** @type {Element} */ (waiting.firstElementChild), `Only after a start of the server: ${names.join(", ")}.`);
     })];
-    look();
     return () => {
       clearInterval(timer);
       for (const end of ends) end();

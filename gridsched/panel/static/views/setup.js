@@ -1,6 +1,6 @@
 // Whether the set-up is well, what to do where it is not, and how clients are connected.
 
-import { ask } from "/panel/api.js";
+import { ask, key } from "/panel/api.js";
 import { h, mark, put, say } from "/panel/dom.js";
 import { button } from "/panel/ui.js";
 import { connect } from "/panel/views/connect.js";
@@ -16,7 +16,7 @@ function finding(each) {
       each.do ? h("p", { class: "soft" }, "To do: ", each.do) : null));
 }
 
-/** What was found. @param {Element} root */
+/** What was found. Gives what looks anew. @param {Element} root */
 function checks(root) {
   const verdict = h("p", { role: "status" });
   const list = h("ul", { class: "findings card" });
@@ -35,7 +35,7 @@ function checks(root) {
   root.append(h("div", { class: "section-head" }, h("h2", {}, "Set-up"), verdict, button("Check again", look)), list,
     h("p", { class: "soft" }, "On the server's machine ", h("code", {}, "gridsched doctor"), " looks from outside as well, also before a start."));
   list.hidden = true;
-  look();
+  return look;
 }
 
 /** @type {import("/panel/main.js").View} */
@@ -46,8 +46,12 @@ export const setup = {
     const first = h("section", { class: "section" });
     const second = h("section", { class: "section" });
     root.append(h("div", { class: "stack" }, first, second));
-    checks(first);
-    connect(second);
-    return () => {};
+    const look = checks(first);
+    const again = () => {
+      look();
+      connect(second);
+    };
+    again();
+    return key.watch(again);
   },
 };
