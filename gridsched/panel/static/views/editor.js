@@ -65,6 +65,19 @@ function goTo(area, line) {
   area.scrollTop = Math.max(0, (line - 4) * parseFloat(getComputedStyle(area).lineHeight));
 }
 
+/** What is wrong, each with a way to its line. @param {{line: number, text: string}[]} faults @param {HTMLTextAreaElement} area */
+function listed(faults, area) {
+  return [h("p", { class: "bad" }, "The server would refuse this file, so it is not saved:"),
+    h("ul", { class: "plain" }, faults.map((each) => h("li", { class: "row" },
+      each.line ? h("button", { type: "button", onclick: () => goTo(area, each.line) }, `line ${each.line}`) : null, h("span", {}, each.text))))];
+}
+
+/** That somebody else has saved the file meanwhile. @param {() => void} keep @param {() => void} giveWay */
+function overtaken(keep, giveWay) {
+  return [h("p", {}, "Somebody has changed the file meanwhile; what you typed is kept here."),
+    h("div", { class: "row" }, h("button", { type: "button", onclick: keep }, "Keep mine, and save it over theirs"), h("button", { type: "button", onclick: giveWay }, "Show theirs"))];
+}
+
 /**
  * The editor. Gives what takes the configuration as the server tells it, and whether it may be changed.
  * @param {Element} root
@@ -105,9 +118,7 @@ export function editor(root, saved) {
     if (!(fault instanceof Refused) || fault.code !== "config_invalid") throw fault;
     const faults = (fault.details.faults ?? [fault.message]).map(placed);
     beside.mark(faults.map((/** @type {{line: number}} */ each) => each.line));
-    tell(h("p", { class: "bad" }, "The server would refuse this file, so it is not saved:"),
-      h("ul", { class: "plain" }, faults.map((/** @type {{line: number, text: string}} */ each) => h("li", { class: "row" },
-        each.line ? h("button", { type: "button", onclick: () => goTo(area, each.line) }, `line ${each.line}`) : null, h("span", {}, each.text)))));
+    tell(listed(faults, area));
   };
   const plan = () => ask("PATCH", "/api/config?dry_run=1", { text: area.value });
   const check = button("Check", async () => {
@@ -153,12 +164,10 @@ export function editor(root, saved) {
     }
     if (!meanwhile.hidden) return;
     meanwhile.hidden = false;
-    put(meanwhile, h("p", {}, "Somebody has changed the file meanwhile; what you typed is kept here."), h("div", { class: "row" },
-      button("Keep mine, and save it over theirs", async () => {
-        draft.sha256 = told.sha256;
-        meanwhile.hidden = true;
-      }),
-      button("Show theirs", async () => discard.click())));
+    put(meanwhile, overtaken(() => {
+      draft.sha256 = told.sha256;
+      meanwhile.hidden = true;
+    }, () => discard.click()));
   };
   /** @param {any} now */
   const take = (now) => {
