@@ -81,6 +81,7 @@ def build(house: House, services: Services, panel: Blueprint | None = None) -> Q
 
 def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
     began, feed = trio.current_time(), StatusFeed(house.runtime, services.reloader)
+    one_page = trio.Lock()
 
     @app.get("/health")
     async def get_health() -> Response:
@@ -95,7 +96,8 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/metrics")
     async def get_metrics() -> Response:
-        content_type, text = house.observer.exposition(request.headers.get("Accept", ""))
+        async with one_page:  # a turn of the loop has one at the most, however many ask: chats come in between
+            content_type, text = house.observer.exposition(request.headers.get("Accept", ""))
         return Response(text, content_type=content_type)
 
     @app.get("/api/events")

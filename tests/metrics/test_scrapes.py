@@ -1,8 +1,10 @@
 """A page that is read changes nothing: no model is loaded, woken, or kept any longer for it."""
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from gridsched.core.commands import LogEvent
@@ -66,3 +68,31 @@ async def test_R6_a_page_over_http_is_no_event(autojump_clock: MockClock) -> Non
         before = await decisions()
         assert {await decisions() for _ in range(20)} == {before}
         assert not house.logged("load")
+
+
+async def test_a_storm_of_scrapes_leaves_every_turn_but_one_page_to_others(autojump_clock: MockClock) -> None:
+    """Fifty ask at once: whoever else has something to do has its turn between any two pages."""
+    async with serving(autojump_clock) as house, AsyncExitStack() as stack:
+        pages, between, over = 0, [0], False
+
+        def pressure() -> None:
+            nonlocal pages
+            pages += 1
+
+        house.metrics.watch(house.runtime.snapshot, house.world.catalog, pressure)
+        clients = [await stack.enter_async_context(await house.connect()) for _ in range(50)]
+
+        async def somebody_else() -> None:
+            while not over:
+                before = pages
+                await trio.lowlevel.checkpoint()
+                between.append(pages - before)
+
+        async with trio.open_nursery() as others:
+            others.start_soon(somebody_else)
+            async with trio.open_nursery() as scrapers:
+                for client in clients:
+                    scrapers.start_soon(client.ask, "GET", "/metrics")
+            over = True
+        assert pages == 50
+        assert max(between) <= 2  # the end of one turn and the beginning of the next
