@@ -10,6 +10,7 @@ from time import time
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
+from werkzeug.http import parse_accept_header
 
 from gridsched import __version__
 from gridsched.core.ids import ModelName
@@ -25,7 +26,8 @@ from gridsched.runtime.decisions import Line
 
 OPENMETRICS = "application/openmetrics-text"
 _OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
-_TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PLAIN = "text/plain"
+_TEXT_TYPE = f"{PLAIN}; version=0.0.4; charset=utf-8"
 
 NOBODY = ""
 """What stands for the model of a request that named none that there is."""
@@ -124,7 +126,7 @@ class Metrics:
 
     def exposition(self, accept: str) -> tuple[str, bytes]:
         """The page and its content type: OpenMetrics for whoever accepts it, else Prometheus' text."""
-        asked = any(each.partition(";")[0].strip().lower() == OPENMETRICS for each in accept.split(","))
+        asked = _prefers_openmetrics(accept)
         of_process: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest if asked else generate_latest
         page = "".join(self._lines(openmetrics=asked)).encode() + of_process(self._process)
         return (_OPENMETRICS_TYPE if asked else _TEXT_TYPE), page
@@ -199,3 +201,13 @@ class Metrics:
             return None
         trace = f',trace_id="{trace_id}"' if trace_id else ""
         return Exemplar(f'{{job="{job}"{trace}}}', self._wall_seconds())
+
+
+def _prefers_openmetrics(accept: str) -> bool:
+    """Whether a client takes it, and likes plain text no better."""
+    liked = {OPENMETRICS: 0.0, PLAIN: 0.0}
+    for named, quality in parse_accept_header(accept):
+        kind = named.partition(";")[0].strip().lower()
+        if kind in liked:
+            liked[kind] = max(liked[kind], quality)
+    return liked[OPENMETRICS] > 0 and liked[OPENMETRICS] >= liked[PLAIN]

@@ -456,7 +456,19 @@ def test_a_page_is_read_once_and_grows_by_the_same_for_each_model(metrics: Metri
 
 
 @pytest.mark.parametrize(
-    "accept", ["", "*/*", "text/plain;version=1.0.0", "application/json", "text/plain; version=x", ";,=;"]
+    "accept",
+    [
+        "",
+        "*/*",
+        "text/plain;version=1.0.0",
+        "application/json",
+        "text/plain; version=x",
+        ";,=;",
+        "application/openmetrics-text;q=0",
+        "application/openmetrics-text;version=1.0.0;q=0, */*",
+        "text/plain, application/openmetrics-text;q=0.1",
+        "application/openmetrics-text;q=nonsense",
+    ],
 )
 def test_whoever_asks_for_nothing_else_gets_text_without_examples(metrics: Metrics, accept: str) -> None:
     """Also who asks in a way that nobody understands."""
@@ -472,6 +484,8 @@ def test_whoever_asks_for_nothing_else_gets_text_without_examples(metrics: Metri
         "application/openmetrics-text",
         "application/openmetrics-text; version=1.0.0; charset=utf-8",
         "application/openmetrics-text; version=nonsense",
+        "application/openmetrics-text;version=0.0.1,text/plain",
+        "Application/OpenMetrics-Text;q=0.001",
         "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
     ],
 )
