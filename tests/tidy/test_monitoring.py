@@ -119,6 +119,28 @@ def test_the_dashboard_can_be_imported_anywhere() -> None:
     assert titles == ["Overview", "Classes", "Queues", "Devices", "Models", "Health", "Estimates"]
 
 
+@pytest.mark.parametrize(("where", "expr"), [pytest.param(*one, id=one[0]) for one in queries()])
+def test_what_every_program_tells_is_asked_of_ours_alone(where: str, expr: str) -> None:
+    """A Prometheus has more to look after: `up` and `process_…` without the job would show, and mark, all of that."""
+    for metric, labels in selectors(expr):
+        assert metric.startswith("gridsched_") or "job" in labels, f"{where}: whose {metric}?"
+
+
+def test_two_servers_have_timelines_of_their_own() -> None:
+    """The states of one model on two of them, added up, would be the word for another state."""
+    for panel in PLOTS:
+        for target in panel["targets"] if panel["type"] == "state-timeline" else ():
+            assert " by (" not in target["expr"] or "instance" in set(groupings(target["expr"])), panel["title"]
+            assert "{{instance}}" in target["legendFormat"], panel["title"]
+
+
+def test_a_bar_counts_what_happened_once() -> None:
+    """Between points closer than the range of `increase` one event would be several bars."""
+    for panel in PLOTS:
+        if any("increase(" in target["expr"] and not target.get("instant") for target in panel["targets"]):
+            assert panel["interval"] == "1m", panel["title"]
+
+
 def test_panels_have_places_of_their_own() -> None:
     """No number twice, no cell twice, nothing beyond the right edge, each below its row."""
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
