@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,8 @@ def refusal(path: Path) -> str:
     """Why no page can be made there, as a sentence; empty when one can."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        return f"a report needs {' and '.join(missing)}: install the extra `report` (pip install 'gridsched[report]')"
+        install = f"{sys.executable} -m pip install 'gridsched[report]'"
+        return f"a report needs {' and '.join(missing)}, the extra `report`: {install}"
     try:
         if path.exists() and not path.is_file():
             return f"{path} is no plain file: a report is not written there"

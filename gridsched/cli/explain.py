@@ -42,7 +42,7 @@ def _history(past: Mapping[str, Any]) -> Iterator[str]:
     for one in past["held"]:
         times = f" in {one['waits']} waits" if one["waits"] > 1 else ""
         why = f": {one['why']}" if one["why"] else ""
-        yield f"  waited {one['seconds']:g}s for {one['rule']}{times}{why}"
+        yield f"  waited {one['seconds']:g}s{times}, begun by {one['rule']}{why}"
 
 
 def _operation(told: Mapping[str, Any]) -> Iterator[str]:

@@ -25,7 +25,7 @@ Time = Annotated[str | None, Meta(description="RFC 3339; null where no line is k
 
 
 class Wait(Answer, frozen=True, kw_only=True):
-    """How long one rule held a job."""
+    """How long a job waited once one rule held it; which others did before the end no line says."""
 
     rule: Annotated[str, Meta(description="What held it when it came to wait.")]
     why: Annotated[str | None, Meta(description="The same in words, of the longest of these waits.")]
@@ -100,7 +100,7 @@ def _waits(granted: Sequence[Line], end: Line | None, lines: Sequence[Line]) -> 
 
 
 def sentence(told: History) -> str:
-    """How a job that is over ended: `completed: waited 3.4s for S6c (loading m), ran 0.1s`."""
+    """How a job that is over ended: `completed; waited 3.4s, most of it begun by S6c (loading m); ran 0.1s`."""
     if told.outcome == LOST:
         text = "lost: the server ended before it"
     else:
@@ -109,7 +109,7 @@ def sentence(told: History) -> str:
     if told.held:
         most = told.held[0]
         why = f" ({most.why})" if most.why else ""
-        parts.append(f"waited {words.duration(told.waited_s)}, most of it for {most.rule}{why}")
+        parts.append(f"waited {words.duration(told.waited_s)}, most of it begun by {most.rule}{why}")
     if told.granted is not None:
         of = f" of {told.steps}" if told.steps is not None and told.steps != told.steps_done else ""
         steps = f" in {told.steps_done}{of} steps" if told.steps != 1 else ""

@@ -4,6 +4,7 @@ Owns the sentences about what is in the way; none of it keeps a server from star
 and only where traces are wanted. Must never wait longer for a collector than `FLUSH_SECONDS`.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 SPOKEN = "http/protobuf"
 NONE, OTLP = "none", "otlp"
+INSTALL = f"{sys.executable} -m pip install 'gridsched[otel]'"
+"""With the Python that runs this: another's pip would put it where nobody looks."""
 
 Say = Callable[[str], None]
 
@@ -56,7 +59,7 @@ def tracing(environ: Mapping[str, str], say: Say) -> Iterator["Tracing | None"]:
         try:
             from gridsched.traces.export import Export  # noqa: PLC0415 - the SDK, which may not be installed
         except ModuleNotFoundError:
-            why = f"{asks} is set, but OpenTelemetry's SDK is not installed: pip install 'gridsched[otel]'"
+            why = f"{asks} is set, but OpenTelemetry's SDK is not installed: {INSTALL}"
         else:
             try:
                 export = Export(say)

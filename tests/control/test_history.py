@@ -53,7 +53,7 @@ def test_a_job_s_waits_are_told_by_rule() -> None:
         "2027-01-15T08:00:06.500Z",
     )
     assert (told.outcome, told.devices) == ("complete", ("gpu0",))
-    assert sentence(told) == "completed; waited 5s, most of it for S4 (people chat on gpu0); ran 1.5s in 3 steps"
+    assert sentence(told) == "completed; waited 5s, most of it begun by S4 (people chat on gpu0); ran 1.5s in 3 steps"
 
 
 def test_a_job_that_lives_has_no_end() -> None:
@@ -71,7 +71,7 @@ def test_a_wait_that_came_to_nothing_counts() -> None:
     told = history_of(lines(WHOLE[0], (30.0, refused)), lives=False)
     assert [(one.rule, one.seconds) for one in told.held] == [("L7", 30.0)]
     assert (told.rule, told.code, told.granted) == ("S9", "queue_timeout", None)
-    assert sentence(told) == "refused with queue_timeout by S9; waited 30s, most of it for L7 (e does not fit)"
+    assert sentence(told) == "refused with queue_timeout by S9; waited 30s, most of it begun by L7 (e does not fit)"
     left = log_of(LogEvent.CANCEL, 1, "S8", waited_s=4.0, held="S4", why="people chat on gpu0")
     told = history_of(lines(WHOLE[0], (4.0, left)), lives=False)
     assert [(one.rule, one.seconds) for one in told.held] == [("S4", 4.0)]
@@ -105,9 +105,12 @@ async def test_S9b_a_job_of_a_run_before_is_explained(autojump_clock: MockClock,
             )
             shown = list(explain.rows(told))
             assert shown[0].startswith(
-                "job 7 (background embeddings -> e) over: completed; waited 5s, most of it for S4"
+                "job 7 (background embeddings -> e) over: completed; waited 5s, most of it begun by S4"
             )
-            assert shown[1:3] == ["  waited 3s for S4: people chat on gpu0", "  waited 2s for S6c: loading e (0s)"]
+            assert shown[1:3] == [
+                "  waited 3s, begun by S4: people chat on gpu0",
+                "  waited 2s, begun by S6c: loading e (0s)",
+            ]
             assert len(shown) == 3 + len(WHOLE)
             lost = (await house.ask("GET", "/api/jobs/8")).json
             assert (lost["state"], lost["text"]) == ("over", "lost: the server ended before it")

@@ -56,7 +56,7 @@ async def test_S9b_one_job_is_explained_until_its_story_is_forgotten(autojump_cl
         assert (held["rule"], held["waits"], held["seconds"]) == ("S6c", 1, past["waited_s"])
         shown = list(explain.rows(told))
         assert shown[0].startswith("job 1 (interactive chat -> sim-chat-4b) over: completed; waited ")
-        assert shown[1].endswith(f"waited {held['seconds']:g}s for S6c: loading sim-chat-4b (0s)")
+        assert shown[1].endswith(f"waited {held['seconds']:g}s, begun by S6c: loading sim-chat-4b (0s)")
         assert [row.split()[1] for row in shown[2:]] == ["enqueue", "dispatch", "complete"]
 
 

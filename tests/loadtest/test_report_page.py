@@ -1,6 +1,7 @@
 import importlib.util
 import os
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -184,7 +185,7 @@ def test_without_its_libraries_a_report_names_the_extra(tmp_path: Path, monkeypa
     """And what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else object())
     told = report_page.refusal(tmp_path / "report.html")
-    assert "needs matplotlib: install the extra `report`" in told
+    assert f"needs matplotlib, the extra `report`: {sys.executable} -m pip install" in told
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_without_the_extra_a_line_says_what_to_install() -> None:
     """Once, at the start; nothing fails."""
     (line,) = _python(_WITHOUT).splitlines()
     assert "OTEL_EXPORTER_OTLP_ENDPOINT is set" in line
-    assert "gridsched[otel]" in line
+    assert f"{sys.executable} -m pip install 'gridsched[otel]'" in line
 
 
 @pytest.mark.slow
