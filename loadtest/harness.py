@@ -115,8 +115,8 @@ class Harness:
             if run.measured_from is None:
                 self.tell(0.0, None, "warm-up: a request to each model")
             else:
-                passed = min(trio.current_time() - run.measured_from, drive.seconds)
-                self.tell(passed, drive.seconds, live_line(passed, drive))
+                passed = trio.current_time() - run.measured_from
+                self.tell(min(passed, drive.seconds), drive.seconds, live_line(passed, drive))
             await trio.sleep(TELL_SECONDS)
 
 

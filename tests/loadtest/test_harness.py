@@ -96,6 +96,24 @@ async def test_the_live_line_tells_errors_and_each_class(fast_clock: trio.testin
 
 
 @pytest.mark.slow
+async def test_the_last_answers_are_told_with_the_seconds_that_go_on(fast_clock: trio.testing.MockClock) -> None:
+    """The bar is full by then; a line that stood still would look like a hang."""
+    del fast_clock
+    told: list[tuple[float, float | None, str]] = []
+    hangs = Reply(200, {}, (b": wait\n\n",), hold=True)
+    async with (
+        serving(StandIn(on_request=lambda _: hangs)) as stub,
+        clients.connect(stub.url, longest_seconds=12.0) as client,
+    ):
+        options = replace(OPTIONS, cold=True, seconds=4.0, longest_seconds=12.0)
+        await Harness(client, options, lambda *so_far: told.append(so_far)).run()
+    last = [line for done, _, line in told if done == 4.0]
+    seconds = [int(line.split()[3]) for line in last if line.startswith("the last answers: ")]
+    assert len(seconds) == len(last) > 1
+    assert seconds[0] < seconds[-1]
+
+
+@pytest.mark.slow
 async def test_the_log_is_read_from_its_last_line_on_and_held_against_the_counters(
     fast_clock: trio.testing.MockClock,
 ) -> None:
