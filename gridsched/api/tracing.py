@@ -14,9 +14,12 @@ from gridsched.core.commands import Grant
 from gridsched.core.job import Job, Outcome
 
 LONGEST_STATE = 512
-"""More than this of `tracestate` nobody has to pass on."""
+"""More than this of `tracestate` nobody has to pass on, nor of what a later version may say in `traceparent`: an engine
+refuses a request for a header that is too long."""
 
-_PARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?")
+_PARENT = re.compile(
+    rb"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]{0,%d})?" % LONGEST_STATE
+)
 _STATE = re.compile(rb"[ -~]{1,%d}" % LONGEST_STATE)
 
 

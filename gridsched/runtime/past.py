@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,7 +34,14 @@ FIRST = frozenset(("enqueue", "reject"))
 Row = Mapping[str, Any]  # Any: what JSON can hold
 Numbered = tuple[int, Row]
 
-_JOB = re.compile(rb'"job":(\d+)')
+HIGHEST = 2**63 - 1
+"""Of a line or a job: a number above it is none of ours."""
+
+_JOB = re.compile(rb'"job":(\d{1,18})(?!\d)')
+_TEXTS = ("class", "kind", "model", "device", "rule", "held", "why")
+_COUNTS = ("job", "step", "steps", "after")
+_FIGURES = ("ms", "queue_ms")
+"""What is read in a line later on, each of one type: a line that has it otherwise is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ class Past:
             for file in files:
                 head = _head(file)
                 if head is not None and head[1]["time"] < time:
-                    lines = filter(None, map(_numbered, lines_back(file)))
+                    lines = filter(None, map(numbered, lines_back(file)))
                     return next((seq for seq, line in lines if line["time"] < time), head[0])
         return 0
 
@@ -137,7 +145,7 @@ class Past:
                 if found or size >= ANSWERED_BYTES:
                     yield Read(last, found)
                     size, found = 0, []
-        rest = [numbered for numbered in waiting if numbered[0] > last]
+        rest = [each for each in waiting if each[0] > last]
         found += [line for line in rest if which.has(line[1])]
         yield Read(rest[-1][0] if rest else last, found)
 
@@ -150,7 +158,7 @@ class Past:
 
     def _back(self) -> Iterator[Numbered]:
         with self._rows.opened() as files:
-            yield from filter(None, map(_numbered, chain.from_iterable(map(lines_back, files))))
+            yield from filter(None, map(numbered, chain.from_iterable(map(lines_back, files))))
 
 
 def _from(files: list[BinaryIO], seq: int) -> list[BinaryIO]:
@@ -169,7 +177,7 @@ def _end_of(block: bytes) -> int:
     end = len(block)
     while end > 0:
         begin = block.rfind(b"\n", 0, end - 1) + 1
-        if (line := _numbered(block[begin:end])) is not None:
+        if (line := numbered(block[begin:end])) is not None:
             return line[0]
         end = begin
     return 0
@@ -179,23 +187,34 @@ def _marked(block: bytes, marks: tuple[bytes, ...]) -> Iterator[Numbered]:
     """The lines of a block that have these marks. Most blocks have none, and are not taken apart."""
     if all(mark in block for mark in marks):
         wanted = (line for line in block.splitlines() if all(mark in line for mark in marks))
-        yield from filter(None, map(_numbered, wanted))
+        yield from filter(None, map(numbered, wanted))
 
 
 def _head(file: BinaryIO) -> Numbered | None:
     """The first line of a file, which is then to be read from its beginning."""
     lines = chain.from_iterable(block.splitlines() for block in blocks_of(file))
-    head = next(filter(None, map(_numbered, lines)), None)
+    head = next(filter(None, map(numbered, lines)), None)
     file.seek(0)
     return head
 
 
-def _numbered(text: bytes) -> Numbered | None:
-    """A line with its number; None for what is none, such as one half written."""
+def numbered(text: bytes) -> Numbered | None:
+    """A line with its number; None for what is none, such as one half written, or one that a disk has changed."""
     try:
         line = msgspec.json.decode(text)
-        if isinstance(line["seq"], int) and isinstance(line["time"], str) and isinstance(line["event"], str):
-            return line["seq"], line
+        seq, at, event = line["seq"], datetime.fromisoformat(line["time"]), line["event"]
     except (msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError):
-        pass
-    return None
+        return None
+    is_ours = (
+        _is_count(seq)
+        and at.tzinfo is not None
+        and isinstance(event, str)
+        and all(isinstance(line[name], str) for name in _TEXTS if name in line)
+        and all(_is_count(line[name]) for name in _COUNTS if name in line)
+        and all(isinstance(line[name], float | int) for name in _FIGURES if name in line)
+    )
+    return (seq, line) if is_ours else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= HIGHEST

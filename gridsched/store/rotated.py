@@ -6,7 +6,9 @@ counted, and the next that there is room for says how many are missing before it
 asked again. Must never know what a row means.
 """
 
+import errno
 import os
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -97,7 +99,7 @@ class Rotated:
         with ExitStack() as files:
             for path in self._files():
                 with suppress(OSError):
-                    file = files.enter_context(open(path, "rb", opener=_no_link))
+                    file = files.enter_context(open(path, "rb", opener=_ours))
                     found.setdefault(os.fstat(file.fileno()).st_ino, file)
             yield list(found.values())
 
@@ -203,9 +205,9 @@ def _last_byte(file: BinaryIO, size: int) -> bytes:
 
 
 def _ours(path: str, flags: int) -> int:
-    """Nobody else may read it; a link or a pipe in its place is not written through."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    """Nobody else may read it; a link, a pipe or a device in its place is neither written nor read."""
+    opened = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return opened
+    os.close(opened)
+    raise OSError(errno.ENOTSUP, "it is no file", path)

@@ -15,11 +15,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from gridsched import __version__
+from gridsched.control.masking import masked_sentence
 from gridsched.library.names import printable
 from gridsched.traces.tracing import Tracing
 
 SAY_SECONDS = 300.0
-"""A collector that is down is told of once in this time."""
+"""A collector that is down is told of once in this time, and whatever else is wrong once, too."""
 
 UNNAMED = "unknown_service"
 """What the SDK calls a service that nobody has named."""
@@ -35,16 +36,14 @@ class Seldom(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._say = say
-        self._said_at: float | None = None
+        self._said_at: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it, unless something has been said lately."""
-        now = time.monotonic()
-        if not record.name.startswith(_OF_EXPORT):
-            return
-        if self._said_at is None or now - self._said_at >= SAY_SECONDS:
-            self._said_at = now
-            self._say(f"traces: {printable(record.getMessage())}")
+        """Say it, unless the same part of the library has said something lately."""
+        now, who = time.monotonic(), record.name
+        if who.startswith(_OF_EXPORT) and now - self._said_at.get(who, -SAY_SECONDS) >= SAY_SECONDS:
+            self._said_at[who] = now
+            self._say(f"traces: {masked_sentence(printable(record.getMessage()))}")
 
 
 class Export:

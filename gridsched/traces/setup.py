@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gridsched.control.masking import masked_sentence
+from gridsched.library.names import printable
+
 if TYPE_CHECKING:  # which is the SDK
     from gridsched.traces.tracing import Tracing
 
@@ -58,13 +61,12 @@ def tracing(environ: Mapping[str, str], say: Say) -> Iterator["Tracing | None"]:
     if not why:
         try:
             from gridsched.traces.export import Export  # noqa: PLC0415 - the SDK, which may not be installed
+
+            export = Export(say)
         except ModuleNotFoundError:
             why = f"{asks} is set, but OpenTelemetry's SDK is not installed: {INSTALL}"
-        else:
-            try:
-                export = Export(say)
-            except (ValueError, TypeError, ImportError, RuntimeError, OSError) as error:
-                why = f"OpenTelemetry refuses its configuration: {error}"
+        except Exception as error:  # noqa: BLE001 - it reads its environment where it likes, also while it is imported
+            why = masked_sentence(f"OpenTelemetry refuses its configuration: {printable(str(error))}")
     if why:
         say(f"there are no traces: {why}")
         yield None

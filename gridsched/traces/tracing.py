@@ -33,6 +33,8 @@ _OPERATIONS: Mapping[JobKind, str] = {
 
 _W3C = TraceContextTextMapPropagator()
 _HEADERS = ("traceparent", "tracestate")
+LONGEST_SAID = 512
+"""Of each: an engine, which is told of the second, refuses a request for a header that is too long."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -246,7 +248,8 @@ class Tracing:
 
     def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> RequestSpans | Unsampled:
         """A request has come: below its client's span, if it named one."""
-        carrier = {name: headers[name.encode()].decode("latin-1") for name in _HEADERS if name.encode() in headers}
+        said = ((name, headers.get(name.encode(), b"")) for name in _HEADERS)
+        carrier = {name: value.decode("latin-1") for name, value in said if 0 < len(value) <= LONGEST_SAID}
         span = self._tracer.start_span(
             f"POST {path}",
             _W3C.extract(carrier, Context()),

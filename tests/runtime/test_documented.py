@@ -2,13 +2,16 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gridsched.core.commands import Command, Log, LogEvent
 from gridsched.core.events import Event
 from gridsched.runtime.decisions import line_of
+from gridsched.runtime.past import numbered
 from sim.run import run_seed
 
 README = (Path(__file__).parents[2] / "gridsched" / "runtime" / "README.md").read_text(encoding="utf-8")
@@ -48,6 +51,7 @@ class Lines:
     def __init__(self) -> None:
         self.fields: defaultdict[str, set[str]] = defaultdict(set)
         self.rules: set[str] = set()
+        self.unread: list[Mapping[str, object]] = []
 
     def saw(self, event: Event, commands: tuple[Command, ...], now: float) -> None:
         """One step has been made."""
@@ -57,6 +61,8 @@ class Lines:
                 line = line_of(command, 0.0, 1)
                 self.fields[command.event.value] |= set(line)
                 self.rules |= {str(line[key]) for key in ("rule", "held") if key in line}
+                if numbered(msgspec.json.encode(line, enc_hook=str)) is None:
+                    self.unread.append(line)
 
 
 def undocumented(seen: Lines) -> dict[str, set[str]]:
@@ -76,15 +82,17 @@ def test_what_a_line_has_is_documented() -> None:
     """Over some runs of the simulator."""
     seen = seen_in(range(1, 3), 300)
     assert undocumented(seen) == {}
+    assert seen.unread == []
     assert set(seen.fields) > {"enqueue", "dispatch", "load", "reject"}
 
 
 @pytest.mark.slow
 def test_everything_that_is_emitted_is_documented_and_all_of_it_is_emitted() -> None:
-    """Over many runs: each event that the scheduler has a word for is met, each field has its meaning, and each rule
-    that is named is one of the rules."""
+    """Over many runs: each event that the scheduler has a word for is met, each field has its meaning, each rule
+    that is named is one of the rules, and each line can be read again."""
     seen = seen_in(range(1, 31), 1500)
     assert undocumented(seen) == {}
+    assert seen.unread == []
     assert {event.value for event in LogEvent} - set(seen.fields) <= {event.value for event in OUTSIDE | SELDOM}
     rules = set(re.findall(r"\b[SRLPDH]\d+[a-z]?\b", CORE + SECTION))
     assert {rule for rule in seen.rules if rule not in rules} == set()

@@ -149,3 +149,39 @@ async def test_what_the_disk_does_not_take_is_counted_and_kept_in_memory(tmp_pat
         assert log.lost == 2
         assert await numbers(log, 0) == [1, 2, 3, 4, 5]
     assert len(said) == 1
+
+
+DAMAGE = [
+    b'"job":"abc"',
+    b'"job":[1]',
+    b'"job":-1',
+    b'"job":' + b"9" * 20,
+    b'"job":' + b"9" * 5000,
+    b'"job":1e300',
+    b'"ms":"soon"',
+    b'"queue_ms":null',
+    b'"class":7',
+    b'"seq":' + b"9" * 30,
+    b'"seq":-7',
+    b'"time":"yesterday"',
+    b'"time":"2026-12-01T10:00:00"',
+    b'"event":null',
+    b'"x":' + b"[" * 10_000,
+    b"\0" * 1000,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: str(damage[:20]))
+async def test_a_line_that_a_disk_has_changed_is_passed_over(tmp_path: Path, damage: bytes) -> None:
+    """A server begins with what is left, and tells of a job what the other lines say."""
+    path = tmp_path / "d.jsonl"
+    with run(path) as log:
+        log.add(of_job(LogEvent.ENQUEUE, 7), NOON)
+        log.add(of_job(LogEvent.COMPLETE, 7), NOON)
+    with path.open("ab") as file:
+        file.write(b'{"seq":4,"time":"2026-12-01T10:00:00.000Z","event":"complete","job":7,%b}\n' % damage)
+    with run(path) as log:
+        assert (log.last_seq, log.last_job) == (1_000_001, 7)
+        assert [seq for seq, _ in await log.about(7)] == [2, 3]
+        assert await numbers(log, 0) == [1, 2, 3, 1_000_001]
+        assert await log.number_at(NOON) == 0

@@ -1,6 +1,7 @@
 """Rotated rows: whoever writes never waits, the files are bounded, and nothing is lost in silence."""
 
 import json
+import os
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -99,3 +100,20 @@ def test_a_folder_that_is_gone_is_told_once_and_taken_up_when_it_is_back(tmp_pat
         rotated.put({"seq": 2})
     assert [row["seq"] for row in rows(folder / "r.jsonl")] == [1, 1, 2]
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_pipe_in_the_place_of_a_file_is_neither_read_nor_written(tmp_path: Path, *, is_read: bool) -> None:
+    """Nor is a device, which has no end. It is said, and the rows wait."""
+    path, said = tmp_path / "r.jsonl", list[str]()
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_read else None
+    (tmp_path / "r.jsonl.1").symlink_to("/dev/zero")
+    with closing(Rotated(path, said.append)) as rotated:
+        with rotated.opened() as files:
+            assert files == []
+        rotated.put({"seq": 1})
+    assert said == [f"{path} cannot be written (it is no file): what it should hold may be lost"]
+    assert rotated.waiting() == ({"seq": 1},)
+    if reader is not None:
+        os.close(reader)

@@ -56,17 +56,19 @@ def test_what_cannot_be_sent_as_asked_is_said_in_one_line(environ: Mapping[str, 
     assert word in line
 
 
-_WITHOUT = """
+_ASKED = """
+from gridsched.traces.setup import tracing
+with tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, print) as traces:
+    assert traces is None
+"""
+_WITHOUT = f"""
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == "opentelemetry":
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-from gridsched.traces.setup import tracing
-with tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, print) as traces:
-    assert traces is None
-"""
+{_ASKED}"""
 _OFF = """
 import sys
 import gridsched.cli.serve, gridsched.app, gridsched.api.inference
@@ -88,6 +90,15 @@ def test_without_the_extra_a_line_says_what_to_install() -> None:
     (line,) = _python(_WITHOUT).splitlines()
     assert "OTEL_EXPORTER_OTLP_ENDPOINT is set" in line
     assert f"{sys.executable} -m pip install 'gridsched[otel]'" in line
+
+
+@pytest.mark.slow
+def test_an_environment_that_the_sdk_cannot_even_be_imported_in_is_said() -> None:
+    """It reads some of it while it is imported; a server starts all the same."""
+    program = f"import os; os.environ['OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT'] = 'https://me:hush@host'{_ASKED}"
+    (line,) = _python(program).splitlines()
+    assert line.startswith("there are no traces: OpenTelemetry refuses its configuration: ")
+    assert "hush" not in line
 
 
 @pytest.mark.slow
@@ -134,6 +145,20 @@ def test_a_collector_that_is_down_is_told_of_once(monkeypatch: pytest.MonkeyPatc
     assert len(said) == 1, said
     assert "nonsense" not in said[0]
     assert said[0].startswith("traces: ")
+
+
+def test_what_is_odd_at_the_start_hides_no_collector_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of the library has its own line."""
+    monkeypatch.setenv(ENDPOINT, "nowhere://me:hush@host")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "nonsense")
+    said: list[str] = []
+    with tracing(HERE, said.append) as traces:
+        assert traces is not None
+        traces.begin(CHAT, {}, "req-1").ended(200)
+    odd, down = said
+    assert "nonsense" in odd
+    assert "nowhere" in down
+    assert "hush" not in down
 
 
 @pytest.mark.slow

@@ -258,6 +258,7 @@ async def test_without_traces_a_clients_context_passes_as_it_came(autojump_clock
         ({"traceparent": SAMPLED.upper()}, {}),
         ({"tracestate": state}, {}),
         ({"traceparent": SAMPLED, "tracestate": "a" * 513}, {b"traceparent": SAMPLED.encode()}),
+        ({"traceparent": "01" + SAMPLED[2:] + "-" + "x" * 513}, {}),
     ]
     usual: Callable[[Mapping[bytes, bytes]], dict[bytes, bytes]] = lambda headers: {  # noqa: E731 - read beside its use
         name: value for name, value in headers.items() if name not in {b"content-type", b"accept-encoding"}
@@ -266,3 +267,16 @@ async def test_without_traces_a_clients_context_passes_as_it_came(autojump_clock
         for headers, _ in cases:
             assert (await house.ask("POST", CHAT, HELLO, headers)).status == 200
         assert [usual(headers) for headers in told(house)] == [expected for _, expected in cases]
+
+
+async def test_a_long_state_of_a_trace_is_not_passed_on(autojump_clock: MockClock) -> None:
+    """An engine would refuse the request for it; the trace goes on without."""
+    spans = Spans()
+    async with serving(autojump_clock, tracing=spans.tracing) as house:
+        for state in ("v=" + "a" * 200, ",".join(f"v{each}={'a' * 200}" for each in range(32))):
+            answer = await house.ask("POST", CHAT, HELLO, {"traceparent": SAMPLED, "tracestate": state})
+            assert answer.status == 200
+        short, long = told(house)
+        assert short[b"tracestate"].decode() == "v=" + "a" * 200
+        assert b"tracestate" not in long
+        assert long[b"traceparent"].decode().startswith(f"00-{TRACE_ID}-")
