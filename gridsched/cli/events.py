@@ -13,6 +13,7 @@ import httpx
 from gridsched.cli.client import answered, connect
 from gridsched.cli.failures import FAILURES, NotOurs, Refused, explain
 from gridsched.cli.show import say
+from gridsched.cli.streams import expect_reader
 from gridsched.cli.where import add_server_arguments
 from gridsched.cli.words import word
 from gridsched.library.names import printable
@@ -91,8 +92,8 @@ def _plain(value: object) -> str:
 def read_events(
     client: httpx.Client, *, since: str, follow: bool, only: Mapping[str, object] = NOTHING
 ) -> Iterator[Mapping[str, object]]:
-    """The server's lines, oldest first; for ever with `follow`. `only` are its filters. Raises httpx.HTTPError, Refused
-    and NotOurs."""
+    """The server's lines, oldest first; for ever with `follow`. `only` are its filters. Raises httpx.HTTPError,
+    Refused, NotOurs, and BrokenPipeError where the server has nothing to say and nobody reads what is printed."""
     named = {**only, "since": since or None, "follow": "1" if follow else "0"}
     asked = {name: value for name, value in named.items() if value is not None}
     patience = httpx.Timeout(10.0, read=SILENT_SECONDS)
@@ -106,6 +107,8 @@ def read_events(
         for text in answer.iter_lines():
             if text.startswith("data:"):
                 yield _decision(text[5:])
+            elif text.startswith(":"):
+                expect_reader()
 
 
 def _decision(text: str) -> Mapping[str, object]:
@@ -137,6 +140,7 @@ def lines(args: argparse.Namespace) -> Iterator[Mapping[str, object]]:
         if not is_gone:
             is_gone = True
             say(f"the server at {args.server} has gone; this goes on when it is back")
+        expect_reader()
         sleep(AGAIN_SECONDS)
 
 

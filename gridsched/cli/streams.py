@@ -6,6 +6,7 @@ reason to stop serving, or to end with a traceback.
 
 import io
 import os
+import select
 import sys
 from contextlib import suppress
 
@@ -36,3 +37,11 @@ def tell(line: str) -> None:
         print(line, flush=True)
     except OSError:
         mute()
+
+
+def expect_reader() -> None:
+    """Whoever is silent for long would never learn that nobody reads it any more. Raises BrokenPipeError."""
+    output = select.poll()
+    output.register(1, 0)  # what is wrong with it is told always
+    if output.poll(0):
+        raise BrokenPipeError

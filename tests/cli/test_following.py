@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -90,6 +92,30 @@ def test_what_was_never_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     lines = events.lines(args)
     assert next(lines)["seq"] == 1
     with pytest.raises(Refused):
+        next(lines)
+
+
+@contextmanager
+def nobody_reads() -> Iterator[None]:
+    """Standard output is a pipe whose other end is closed."""
+    was, (reader, writer) = os.dup(1), os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+    try:
+        yield
+    finally:
+        os.dup2(was, 1)
+        os.close(was)
+        os.close(writer)
+
+
+@pytest.mark.parametrize("silence", [b": nothing new\n\n", b""])
+def test_whoever_follows_ends_when_nobody_reads_it_any_more(monkeypatch: pytest.MonkeyPatch, silence: bytes) -> None:
+    """As in a pipe to `head -1`, also while the server has nothing to say, or has gone."""
+    args, _ = scripted(monkeypatch, [stream(line(1) + silence)])
+    lines = events.lines(args)
+    assert next(lines)["seq"] == 1
+    with nobody_reads(), pytest.raises(BrokenPipeError):
         next(lines)
 
 
