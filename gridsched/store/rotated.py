@@ -61,7 +61,6 @@ class Rotated:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._refused = False
-        self._ends_whole = False
 
     def put(self, row: Row) -> None:
         """Have a row written, which nobody changes any more. Never waits for the disk, and never raises."""
@@ -138,7 +137,7 @@ class Rotated:
         except OSError as error:
             if not self._refused:
                 self._say(f"{self.path} cannot be written ({error.strerror}): what it should hold may be lost")
-            self._refused, self._ends_whole = True, False
+            self._refused = True
             return False
         self._refused = False
         with self._lock:
@@ -153,7 +152,7 @@ class Rotated:
             self._rotate()
         with open(self.path, "a+b", buffering=0, opener=_ours) as file:
             size = file.seek(0, os.SEEK_END)
-            lines = [] if self._ends_whole or not size or _last_byte(file, size) == b"\n" else [b"\n"]
+            lines = [] if not size or _last_byte(file, size) == b"\n" else [b"\n"]
             room, count = self._bounds.max_bytes - size, 0
             for row in some:
                 lines.append(msgspec.json.encode(row, enc_hook=str) + b"\n")
@@ -166,7 +165,6 @@ class Rotated:
                 with suppress(OSError):
                     file.truncate(size)
                 raise
-        self._ends_whole = True
         return count
 
     def _rotate(self) -> None:

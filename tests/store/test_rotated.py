@@ -102,6 +102,30 @@ def test_a_folder_that_is_gone_is_told_once_and_taken_up_when_it_is_back(tmp_pat
     assert len(said) == 1
 
 
+def test_what_others_do_to_the_file_spoils_no_later_line(tmp_path: Path) -> None:
+    """It is moved away, emptied, cut, or written into: the next row is whole, and in the file of that name."""
+    path = tmp_path / "r.jsonl"
+
+    def write_into() -> None:
+        with path.open("ab") as file:
+            file.write(b"half of")
+
+    rotated = Rotated(path, print)
+    rotated.put({"seq": 0})
+    rotated.close()
+    for harm in (
+        lambda: path.rename(tmp_path / "moved"),
+        path.unlink,
+        lambda: os.truncate(path, 0),
+        lambda: os.truncate(path, path.stat().st_size - 5),
+        write_into,
+    ):
+        harm()
+        rotated.put({"seq": 1})
+        rotated.close()
+        assert path.read_bytes().splitlines()[-1] == b'{"seq":1}'
+
+
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_pipe_in_the_place_of_a_file_is_neither_read_nor_written(tmp_path: Path, *, is_read: bool) -> None:
     """Nor is a device, which has no end. It is said, and the rows wait."""
