@@ -16,16 +16,18 @@ CLASSES = ("interactive", "background", "batch")
 STRIP_SECONDS = 180.0
 """How much of the past the strip shows."""
 
-KEPT_LINES, KEPT_RUNS = 200, 20_000
+KEPT_LINES, KEPT_RUNS = 200, 10_000
+"""Lines; steps of each class."""
+
 _BEGINS, _ENDS = "dispatch", frozenset(("step", "complete", "cancel", "abort", "reject"))
-_NEW_RUN = "start"
+_LOSES_TRACK = ("start", "gap")
+"""After these nobody knows what goes on from before."""
 
 
 @dataclass(slots=True)
 class Run:
     """A granted step: from when to when, by the server's clock; `until` None while it goes on."""
 
-    job_class: str
     since: float
     until: float | None = None
 
@@ -40,7 +42,7 @@ class Board:
     status: Mapping[str, Any] | None = None
     gone_since: float | None = None
     lines: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
-    _runs: deque[Run] = field(default_factory=lambda: deque(maxlen=KEPT_RUNS))
+    runs: Mapping[str, deque[Run]] = field(default_factory=lambda: {name: deque(maxlen=KEPT_RUNS) for name in CLASSES})
     _running: dict[str, Run] = field(default_factory=dict)
     _ahead: float = 0.0
 
@@ -70,9 +72,9 @@ class Board:
         begin = now - STRIP_SECONDS
         changes = [[0, 0] for _ in range(cells)]  # begun, ended in each
         at_first = 0
-        for run in self._runs:
+        for run in self.runs[job_class]:
             until = run.until if run.until is not None else now + width
-            if run.job_class != job_class or until < begin or run.since > now:
+            if until < begin or run.since > now:
                 continue
             first, last = int((run.since - begin) // width), int((until - begin) // width)
             if first < 0:
@@ -86,11 +88,13 @@ class Board:
     def _line(self, told: Mapping[str, Any]) -> None:
         at = datetime.fromisoformat(str(told["time"])).timestamp()
         event, job = str(told["event"]), str(told.get("job", ""))
-        if event == _NEW_RUN:
+        if event in _LOSES_TRACK:
             self._all_end(at)
-        elif event == _BEGINS and job:
-            run = self._running[job] = Run(str(told.get("class", "")), at)
-            self._runs.append(run)
+        elif event == _BEGINS and job and (runs := self.runs.get(str(told.get("class", "")))) is not None:
+            run = self._running[job] = Run(at)
+            runs.append(run)
+            while runs[0].until is not None and runs[0].until < at - STRIP_SECONDS:
+                runs.popleft()
         elif event in _ENDS and (ended := self._running.pop(job, None)) is not None:
             ended.until = at
         self.lines.append(told)

@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         code = 0  # whoever read our output has seen enough
         streams.mute()
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EIO):  # a disk is full, a terminal is gone
             raise
         streams.mute()
         print(

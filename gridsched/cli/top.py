@@ -1,29 +1,24 @@
 """`gridsched top`: a running server at a glance, live: devices, queues, who waits and why, slots, the last decisions.
 
-Owns the screen and the keys. On a terminal it draws until it is ended, also over a restart of the server; where
+On a terminal it draws until it is ended, also over a restart of the server; where
 nobody looks, or with `--once`, it is one view in plain lines.
 """
 
 import argparse
 import json
-import os
 import select
 import sys
-import termios
 import time
-import tty
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from gridsched.cli.board import CLASSES, STRIP_SECONDS, Board
 from gridsched.cli.client import settle
-from gridsched.cli.ending import any_end_is_ctrl_c
 from gridsched.cli.failures import FAILED, FAILURES, explain
+from gridsched.cli.screen import Screen, has_screen
 from gridsched.cli.show import console, is_terminal
 from gridsched.cli.streams import tell
 from gridsched.cli.top_view import view
@@ -31,7 +26,7 @@ from gridsched.cli.watching import Failed, Gone, Status, Watch
 from gridsched.cli.where import add_server_arguments
 
 DRAW_SECONDS = 0.5
-"""Ages are shown, so that a picture is never older."""
+"""Ages are shown, so that a picture is never older; none is drawn sooner, however much there is to tell."""
 
 SETTLED_SECONDS = 0.3
 """With one view alone: so long nothing more comes of what the log kept."""
@@ -39,13 +34,9 @@ SETTLED_SECONDS = 0.3
 LONGEST_SECONDS = 3.0
 """The same of a server that always has news."""
 
-GATHER_SECONDS = 0.05
-"""Between two pictures of a server that always has news."""
-
 CELLS = 60
 """Of the time that `--json` tells which class ran in."""
 
-QUIT = frozenset(b"qQ")
 MOST_DECISIONS = 50
 
 
@@ -63,10 +54,9 @@ def main(args: argparse.Namespace) -> int:
     try:
         settle(args)
         watch, board = Watch(args), Board(args.server)
-        is_live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         if args.json:
             return _documents(args, watch, board)
-        if args.once or not is_live:
+        if args.once or not has_screen():
             return _once(args, watch, board)
         return _live(args, watch, board)
     except FAILURES as error:
@@ -137,23 +127,17 @@ def document(board: Board) -> Mapping[str, Any]:
 
 
 def _live(args: argparse.Namespace, watch: Watch, board: Board) -> int:
-    screen = console(sys.stdout)
+    look = console(sys.stdout)
     failed: Failed | None = None
-    with (
-        any_end_is_ctrl_c(),
-        _keys() as keyboard,
-        Live(console=screen, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as shown,
-    ):
+    with Screen(look) as screen:
         while failed is None:
-            shown.update(_picture(board, screen), refresh=True)
-            ready, _, _ = select.select([watch.readable, *keyboard], [], [], DRAW_SECONDS)
-            if any(each in ready and _is_end(each) for each in keyboard):
-                return 0
-            time.sleep(GATHER_SECONDS)
             for news in watch.take():
                 if isinstance(news, Failed):
                     failed = news
                 board.hear(news)
+            screen.draw(_picture(board, look))
+            if failed is None and screen.is_ended(DRAW_SECONDS):
+                return 0
     return explain(args, failed.why)
 
 
@@ -165,30 +149,6 @@ def _picture(board: Board, screen: Console) -> Group:
 def _cut(line: Text, width: int) -> Text:
     line.truncate(width, overflow="crop" if _has_no_blocks() else "ellipsis")
     return line
-
-
-def _is_end(keyboard: int) -> bool:
-    """Whether what was typed ends it; a terminal that is gone does."""
-    with suppress(OSError):
-        typed = os.read(keyboard, 1024)
-        return not typed or not QUIT.isdisjoint(typed)
-    return True
-
-
-@contextmanager
-def _keys() -> Iterator[tuple[int, ...]]:
-    """Where keys come as they are typed, unseen, if there is a keyboard; the terminal is left as it was."""
-    if not sys.stdin.isatty():
-        yield ()
-        return
-    keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard)
-    tty.setcbreak(keyboard)
-    try:
-        yield (keyboard,)
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
 def _has_no_blocks() -> bool:

@@ -17,8 +17,14 @@ from gridsched.cli.words import size, size_or_none, span
 from gridsched.library.names import printable
 
 LEAST_WIDTH, NARROW, STRIP_AT = 20, 60, 72
+LEAST_NAME = 12
+"""Cells of a device's name that are shown in any case."""
+
 MOST_DRAWN = 6
 """Slots of a process that are drawn beside their number."""
+
+CLASSES_AT = 2
+"""Which part of a view tells of the classes."""
 
 FEWEST_LINES = 4
 MOST_LINES = 12
@@ -47,7 +53,7 @@ def view(board: Board, width: int, height: int | None = None, *, letters: bool =
     width = max(width, LEAST_WIDTH)
     parts: list[list[Text]] = [[_header(board)]]
     if board.status is None:
-        parts.append([Text("waiting for its status")])
+        parts += [[Text("waiting for its status")], []]
     else:
         try:
             parts += _parts(board, board.status, width, letters=letters)
@@ -57,18 +63,36 @@ def view(board: Board, width: int, height: int | None = None, *, letters: bool =
             ) from None
     told = [Text(sentence(line)) for line in list(board.lines)[-MOST_LINES if height is None else -height :]]
     parts.append([Text("last decisions", "bold"), *told] if told else [])
-    return _fitted([part for part in parts if part], height)
+    return _fitted(parts, height)
 
 
 def _fitted(parts: Sequence[list[Text]], height: int | None) -> list[Text]:
-    """All of it with gaps, and as many decisions as there is room for; else without gaps, each long part cut alike."""
+    """All of it with gaps, and as many decisions as there is room for; else without gaps, each long part cut alike;
+    where nothing of them would be left, what tells most goes first."""
     *above, last = parts
-    spaced = [line for part in above for line in (*part, Text(""))]
+    spaced = [line for part in above if part for line in (*part, Text(""))]
     if height is None or len(spaced) + min(len(last), FEWEST_LINES) <= height:
         return [*spaced, *(last if height is None else _tail(last, height - len(spaced)))]
-    most = next((cap for cap in range(height, 1, -1) if sum(min(len(part), cap) for part in parts) <= height), 1)
-    tight = [line for part in above for line in _head(part, most)][:height]
+    most = next((cap for cap in range(height, 1, -1) if sum(map(len, _capped(parts, cap))) <= height), 0)
+    if not most:
+        return _first(above, height)
+    tight = [line for part in _capped(above, most) for line in part]
     return [*tight, *_tail(last, height - len(tight))]
+
+
+def _capped(parts: Sequence[list[Text]], most: int) -> Iterator[list[Text]]:
+    """Each no longer than that; the classes, the third, are never cut."""
+    for at, part in enumerate(parts):
+        yield part if at == CLASSES_AT else _head(part, most)
+
+
+def _first(above: Sequence[list[Text]], height: int) -> list[Text]:
+    """The state and the classes, who waits, devices, processes: each as far as there is room."""
+    lines: list[Text] = []
+    for part in (above[0], *above[2:4], above[1], *above[4:]):
+        if (left := height - len(lines)) > 1 or (left and len(part) == 1):
+            lines += _head(part, left)
+    return lines or above[0][:height]
 
 
 def _head(part: list[Text], most: int) -> list[Text]:
@@ -94,7 +118,7 @@ def _header(board: Board) -> Text:
 
 
 def _parts(board: Board, told: Mapping[str, Any], width: int, *, letters: bool) -> Iterator[list[Text]]:
-    yield [*_devices(told, width), *_notes(told)]
+    yield [*_devices(told, width, letters=letters), *_notes(told)]
     yield list(_classes(board, told, width, letters=letters))
     yield list(_waiting(told, width))
     yield list(_instances(told, width))
@@ -103,9 +127,9 @@ def _parts(board: Board, told: Mapping[str, Any], width: int, *, letters: bool) 
 # --- devices ----------------------------------------------------------------------------------------------------
 
 
-def _devices(told: Mapping[str, Any], width: int) -> Iterator[Text]:
+def _devices(told: Mapping[str, Any], width: int, *, letters: bool) -> Iterator[Text]:
     named = [printable(str(each["name"])) for each in told["devices"]]
-    pad = max(map(cell_len, named), default=0)
+    pad = min(max(map(cell_len, named), default=0), max(LEAST_NAME, width // 3))
     used: set[str] = set()
     for name, device in zip(named, told["devices"], strict=True):
         held = memory(device, told["instances"])
@@ -113,7 +137,9 @@ def _devices(told: Mapping[str, Any], width: int) -> Iterator[Text]:
         total = int(device["total_bytes"])
         figures = f" {size(sum(held.values()))} of {size(total)}"
         cells = max(6, min(width - pad - 3 - len(figures) - len(_said(device)), 100))
-        line = Text(f"{name}{' ' * (pad - cell_len(name))} [").append_text(bar(held, total, cells)).append("]")
+        line = Text(name)
+        line.truncate(pad, overflow="crop" if letters else "ellipsis", pad=True)
+        line.append(" [").append_text(bar(held, total, cells)).append("]")
         yield line.append(figures).append(_said(device), "yellow")
     if used and width >= NARROW:
         legend = Text(" " * (pad + 1))

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import httpx
 import pytest
 from rich.cells import cell_len
 
-from gridsched.cli.board import STRIP_SECONDS, Board
+from gridsched.cli.board import CLASSES, STRIP_SECONDS, Board
 from gridsched.cli.failures import NotOurs
 from gridsched.cli.top_view import bar, memory, strip, view
 from gridsched.cli.watching import Came, Failed, Gone, Line, Status, frames, news
@@ -122,6 +123,39 @@ def test_the_view_fits_into_any_terminal(width: int, height: int) -> None:
     assert "connected" in lines[0]
     if height >= 24:
         assert lines[-1].endswith("-> m299")
+
+
+def test_a_small_terminal_shows_the_classes_whole() -> None:
+    """Whatever else has no room there, how many run and wait does; a device of a long name still has its bar."""
+    told = status(
+        waiting=[job(number) for number in range(150)],
+        devices=[device("gpu" * 50) for _ in range(64)],
+        instances=[instance(f"m{number}") for number in range(200)],
+    )
+    for height in range(5, 24):
+        lines = shown(told, 40, height)
+        assert [each.split()[0] for each in lines if each.startswith(("inter", "back", "batch"))] == list(CLASSES)
+        assert len(lines) <= height
+        assert not any(before.startswith("  and") and after.startswith("  and") for before, after in pairwise(lines))
+    assert "[......" in shown(told, 80, 24)[1]
+
+
+def test_what_a_gap_has_swallowed_does_not_run_for_ever() -> None:
+    """The end of a step may be among the lines that are kept no more."""
+    found = board(status())
+    found.hear(line(20, "dispatch", job=1, **{"class": "batch"}))
+    found.hear(line(15, "gap", lost=7))
+    assert found.ran("batch", int(STRIP_SECONDS / 10))[-3:] == [0, 1, 0]
+
+
+def test_hours_of_steps_take_no_more_memory_than_minutes() -> None:
+    """What has left the strip is forgotten, of each class and of what no class knows."""
+    found = board(status())
+    for number in range(3000):
+        for each in ("batch", HOSTILE):
+            found.hear(line(6000 - 2 * number, "dispatch", job=f"{each}{number}", **{"class": each}))
+            found.hear(line(5999 - 2 * number, "complete", job=f"{each}{number}"))
+    assert sum(map(len, found.runs.values())) <= STRIP_SECONDS / 2 + 1
 
 
 def test_nothing_from_outside_does_anything_to_a_terminal() -> None:

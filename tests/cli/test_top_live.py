@@ -23,6 +23,8 @@ LONGEST_SECONDS = 60.0
 LEFT = b"\x1b[?1049l"
 """What leaves the screen that was taken."""
 
+TAKEN = b"\x1b[?1049h"
+
 _CODES = re.compile(rb"\x1b(\[[0-9;?]*[a-zA-Z]|[()][A-Z0-9]|[=>78])")
 HELLO = {"model": "sim-chat-4b", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 
@@ -128,8 +130,26 @@ def test_top_lives_on_when_its_server_is_killed_and_comes_back(tmp_path: Path) -
                 seen.until("nothing is loaded")
                 os.write(seen.fd, b"q")
                 assert seen.ends() == 0
-                for number in (signal.SIGINT, signal.SIGTERM):
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
                     with terminal("top", "--server", gateway.url) as other:
                         other.until("nothing is loaded")
                         other.process.send_signal(number)
                         assert other.ends() == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGCONT])
+def test_top_put_aside_gives_the_terminal_back_and_takes_it_again(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-Z and `fg`; or a stop that nobody hears of, after which the terminal's modes are a shell's."""
+    with ended(start(tmp_path, "--sim")) as gateway, terminal("top", "--server", gateway.url) as seen:
+        seen.until("nothing is loaded")
+        termios.tcsetattr(seen.fd, termios.TCSANOW, seen.before)
+        assert seen.screen.count(LEFT) == 0
+        seen.process.send_signal(number)
+        ends_at = time.monotonic() + LONGEST_SECONDS
+        while seen.screen.count(TAKEN) < 2 and time.monotonic() < ends_at:
+            seen.screen += os.read(seen.fd, 65536)
+        assert seen.screen.count(LEFT) == 1
+        seen.until("nothing is loaded")
+        os.write(seen.fd, b"q")
+        assert seen.ends() == 0
