@@ -102,7 +102,8 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/api/events")
     async def get_events() -> Response:
-        return await events(house.runtime, feed)
+        caller = caller_of(request.scope)
+        return await events(house.runtime, feed, lambda: house.authority.still_lets_in(caller))
 
 
 def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:

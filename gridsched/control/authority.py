@@ -65,8 +65,8 @@ class Authority:
         self.keep(keys)
 
     def keep(self, keys: Sequence[ApiKey] | None) -> None:
-        """These are the keys from now on; requests that are open may finish. None: they are not known, and nobody is
-        let in but by the admin token."""
+        """These are the keys from now on; requests that are open may finish, but those that follow the log. None: they
+        are not known, and nobody is let in but by the admin token."""
         self._readable = keys is not None
         self._known = [*self._admin, *((bytes.fromhex(key.sha256), _caller(key)) for key in keys or ())]
 
@@ -116,6 +116,13 @@ class Authority:
     def knows_keys(self) -> bool:
         """Whether the keys could be read."""
         return self._readable
+
+    def still_lets_in(self, caller: Caller) -> bool:
+        """Whether who was let in before would be now, for what has no end of its own. Keys that cannot be read tell
+        nothing about him."""
+        if not self._readable:
+            return True
+        return any(known == caller for _, known in self._known) or (caller == ANYBODY and not self.has_keys)
 
     def named(self, key: str) -> Caller | Problem:
         """Who asked models by this key, for what is done for him later; "" is a caller without one. Or why that is done

@@ -155,3 +155,26 @@ def test_H6_a_proxy_that_is_not_trusted_is_told_of_once(caplog: pytest.LogCaptur
         assert is_here(gate.whence(("127.0.0.1", 1), {b"x-forwarded-for": b"203.0.113.9"}))
     assert len(caplog.records) == 1
     assert "server.trusted_proxies" in caplog.text
+
+
+async def test_H6_who_follows_the_log_is_let_go_when_his_key_is(autojump_clock: MockClock) -> None:
+    """A stream has no end of its own: revoked, or made anew with less, a key reads on no longer; another's does, and
+    whoever had none is asked for one. Keys that cannot be read end nothing."""
+    tom, ann = (ApiKey(name, sha256(name.encode()).hexdigest(), (Scope.READ,)) for name in ("tom", "ann"))
+    async with serving(autojump_clock) as house:
+        for before, after, key in (((tom, ann), (ann,), "tom"), ((), (ann,), "")):
+            house.authority.keep(before)
+            client = await house.connect()
+            async with client:
+                await client.send("GET", "/api/events", headers={"x-api-key": key} if key else {})
+                follows = await client.head()
+                assert follows.status == 200
+                house.authority.keep(after)
+                await client.rest(follows)  # it ends
+    authority = Authority("a" * 32, (tom, ann))
+    reads = Caller(frozenset({Scope.READ}), "ann")
+    assert authority.still_lets_in(reads)
+    authority.keep(None)
+    assert authority.still_lets_in(reads)
+    authority.keep((ApiKey("ann", ann.sha256, (Scope.INFERENCE,)),))
+    assert not authority.still_lets_in(reads)
