@@ -272,7 +272,7 @@ async def test_H6_no_disguise_gets_a_request_past_the_door(autojump_clock: MockC
     authority = Authority(ADMIN_WORD, KEYS)
     async with serving(autojump_clock, FrontSettings(), authority=authority) as house, await house.connect() as client:
         let_in = []
-        for route in sorted(route for route, who in PLACED.items() if who != EVERYBODY):
+        for route in sorted(route for route, needed in PLACED.items() if needed != EVERYBODY):
             for method, target, headers in disguised(route, house.port):
                 answer = await client.ask(method, target, None, headers)
                 is_health = target == "/health" and b"models_indexed" in answer.body
