@@ -297,6 +297,20 @@ def counted(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value <= LARGEST else 0
 
 
+def waited(ms: object) -> float | None:
+    """A wait that somebody tells in milliseconds, in seconds; None for what is none: one that is no number among others
+    would spoil every percentile."""
+    return ms / 1000.0 if isinstance(ms, int | float) and 0 <= ms <= LARGEST else None
+
+
+def parsed(raw: str | bytes) -> object:
+    """The value of a JSON text. Raises ValueError for what is none, or is deeper than anybody means."""
+    try:
+        return json.loads(raw)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
 def readable(text: str) -> str:
     """The text without halves of letters, which JSON can name and nobody can write down or send."""
     return text.encode(errors="replace").decode()
@@ -317,7 +331,7 @@ def _body(model: str, tokens: int) -> dict[str, object]:
 def _queue_seconds(headers: httpx.Headers) -> float | None:
     """The server's own figure; None where it sent none, as a stream does that began before its grant."""
     try:
-        return float(headers[QUEUE_HEADER]) / 1000.0
+        return waited(float(headers[QUEUE_HEADER]))
     except (KeyError, ValueError):
         return None
 
@@ -337,7 +351,7 @@ def _tokens(answer: Mapping[str, object]) -> int | None:
 
 def _object(raw: bytes) -> dict[str, object]:
     try:
-        value = json.loads(raw)
+        value = parsed(raw)
     except ValueError:
         raise AnswerFault(f"not JSON: {raw[:100]!r}") from None
     if not isinstance(value, dict):

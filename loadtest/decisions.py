@@ -4,7 +4,7 @@ Owns the meaning that a line has for a load test. Must never ask the server for 
 the marks are read from it and from the clients' own clocks alone.
 """
 
-import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,11 +14,13 @@ from typing import Self
 import httpx
 import trio
 
-from loadtest.clients import counted, readable
+from loadtest.clients import counted, parsed, readable
 from loadtest.sse import SseReader
 
 EVENTS_PATH = "/api/events"
 LOW_CLASSES = ("background", "batch")
+LOOK_SECONDS = 60.0
+"""The lines that there are take a server no minute; one that never gets to their end is not waited for."""
 ENDINGS = ("complete", "cancel", "reject")
 MOVES = "R9"
 """The rule by which a model's successor starts on another device while it still serves."""
@@ -41,8 +43,10 @@ class Line:
     raw: Mapping[str, object]
 
     @classmethod
-    def of(cls, raw: Mapping[str, object]) -> Self:
-        """From the JSON object of the log. Raises ValueError for one without number, time or event."""
+    def of(cls, raw: object) -> Self:
+        """From the JSON object of the log. Raises ValueError for none, or for one without number, time or event."""
+        if not isinstance(raw, dict):
+            raise ValueError(f"no decision: {str(raw)[:100]}")  # noqa: TRY004 - one kind of fault: a line that is none
         seq, time, job = raw.get("seq"), raw.get("time"), raw.get("job")
         if not isinstance(seq, int) or not isinstance(time, str) or not isinstance(raw.get("event"), str):
             raise ValueError(f"no decision: {str(raw)[:100]}")  # noqa: TRY004 - one kind of fault: a line that is none
@@ -92,12 +96,15 @@ class Followed:
         query = {"follow": "0" if once else "1"} | ({"since": str(since)} if since is not None else {})
         nothing_may_happen = httpx.Timeout(10.0, read=None)
         try:
-            async with http.stream(
-                "GET", EVENTS_PATH, params=query, headers=headers, timeout=nothing_may_happen
-            ) as answer:
-                answer.raise_for_status()
-                async for chunk in answer.aiter_bytes():
-                    self._take(reader, chunk)
+            with trio.move_on_after(LOOK_SECONDS if once else math.inf) as looking:
+                async with http.stream(
+                    "GET", EVENTS_PATH, params=query, headers=headers, timeout=nothing_may_happen
+                ) as answer:
+                    answer.raise_for_status()
+                    async for chunk in answer.aiter_bytes():
+                        self._take(reader, chunk)
+            if looking.cancelled_caught:
+                raise httpx.ReadTimeout(f"no end of it within {LOOK_SECONDS:.0f} s")
             self.fault = self.fault or ("" if once else "the decision log ended")
         except httpx.HTTPError as fault:
             self.fault = self.fault or f"the decision log broke off: {fault or type(fault).__name__}"
@@ -108,7 +115,7 @@ class Followed:
         if self.fault:
             return  # read on all the same: a body that is left in the middle is not closed in good order
         try:
-            self.lines += [Line.of(json.loads(data)) for data in reader.feed(chunk)]
+            self.lines += [Line.of(parsed(data)) for data in reader.feed(chunk)]
         except ValueError as fault:
             self.fault = f"the decision log cannot be read: {fault}"
         self._wake()

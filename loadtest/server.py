@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.clients import LARGEST, counted, readable, refusal
+from loadtest.clients import LARGEST, counted, parsed, readable, refusal
 from loadtest.result import Sample, Server
 
 LOOK_SECONDS = 20.0
-"""What a look takes a server no second; one that hangs is not waited for."""
+"""What a look takes a server no second; one that hangs, or that sends a byte now and then, is not waited for."""
 
 FAMILIES = {
     "loads": "gridsched_model_loads_total",
@@ -56,13 +57,13 @@ class Told:
 
 async def look(http: httpx.AsyncClient) -> Told:
     """Who it is and what it has. Raises httpx.HTTPError where nobody answers, and ServerFault."""
-    answer = await http.get("/v1/models", timeout=LOOK_SECONDS)
+    answer = await _get(http, "/v1/models")
     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         answer.raise_for_status()
     if not answer.is_success:
         raise ServerFault(f"it answers {refusal(answer.status_code, answer.content)} where its models are listed")
     try:
-        models = [_model(one) for one in answer.json()["data"]]
+        models = [_model(one) for one in _listed(parsed(answer.content))]
     except (ValueError, KeyError, TypeError):
         raise ServerFault("what answers lists no models at /v1/models as OpenAI's servers do") from None
     health, status = await told(http, "/health") or {}, await told(http, "/api/status") or {}
@@ -78,11 +79,18 @@ async def look(http: httpx.AsyncClient) -> Told:
     return Told(server, models, {_word(one, "name"): _usable(one) for one in devices})
 
 
+async def _get(http: httpx.AsyncClient, path: str) -> httpx.Response:
+    """The whole answer. Raises httpx.HTTPError."""
+    with trio.move_on_after(LOOK_SECONDS):
+        return await http.get(path)
+    raise httpx.ReadTimeout(f"no whole answer within {LOOK_SECONDS:.0f} s")
+
+
 async def told(http: httpx.AsyncClient, path: str) -> Mapping[str, Any] | None:
     """The JSON object there; None where there is none for us."""
     try:
-        answer = await http.get(path, timeout=LOOK_SECONDS)
-        found = answer.json() if answer.is_success or path == "/health" else None
+        answer = await _get(http, path)
+        found = parsed(answer.content) if answer.is_success or path == "/health" else None
     except (httpx.HTTPError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -92,14 +100,14 @@ async def counters(http: httpx.AsyncClient) -> Counters:
     """How far each of `FAMILIES` has come; None for one that the server does not have."""
     totals: dict[str, int | None] = dict.fromkeys(FAMILIES)
     try:
-        answer = await http.get("/metrics", timeout=LOOK_SECONDS)
+        answer = await _get(http, "/metrics")
         page = list(text_string_to_metric_families(answer.text)) if answer.is_success else []
     except (httpx.HTTPError, ValueError):
         return totals
     pages = {f"{family.name}_total": family.samples for family in page if family.type == "counter"}
     for what, name in FAMILIES.items():
         total = sum(sample.value for sample in pages.get(name, ()) if sample.name == name)
-        totals[what] = round(total) if name in pages and total <= LARGEST else None
+        totals[what] = round(total) if name in pages and 0 <= total <= LARGEST else None
     return totals
 
 
@@ -140,6 +148,14 @@ def loading(status: Mapping[str, Any]) -> int:
     """How many loads are under way."""
     found = (one for one in _list(status.get("instances")) if isinstance(one, dict))
     return sum(_word(one, "state") == "starting" for one in found)
+
+
+def _listed(raw: object) -> Sequence[object]:
+    """Raises TypeError for no list as OpenAI's."""
+    match raw:
+        case {"data": list(listed)}:
+            return listed
+    raise TypeError(raw)
 
 
 def _model(raw: object) -> Model:

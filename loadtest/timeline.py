@@ -5,6 +5,7 @@ Owns the translation from the server's clock to the run's, and what becomes of a
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from loadtest.clients import waited
 from loadtest.decisions import ENDINGS, Line
 from loadtest.report import EMBEDDINGS_ROW
 from loadtest.result import Event, Grant
@@ -24,9 +25,9 @@ def waits(lines: Iterable[Line]) -> Mapping[int, float]:
     """How long each job waited for its first step, in seconds."""
     found: dict[int, float] = {}
     for line in lines:
-        queued = line.raw.get("queue_ms")
-        if line.event == "dispatch" and line.job is not None and isinstance(queued, int | float):
-            found.setdefault(line.job, queued / 1000.0)
+        queued = waited(line.raw.get("queue_ms"))
+        if line.event == "dispatch" and line.job is not None and queued is not None:
+            found.setdefault(line.job, queued)
     return found
 
 

@@ -32,6 +32,7 @@ async def test_a_streamed_chat_is_measured_from_its_first_text() -> None:
         (frames(delta("a"), end=""), "the stream ended before [DONE]"),
         (frames(delta("a"), {"error": {"message": "the engine died"}}), "in the stream: the engine died"),
         ((b"data: {no json\n\n",), "not JSON: b'{no json'"),
+        ((b"data: " + b"[" * 100_000 + b"\n\n",), f"not JSON: {b'[' * 100!r}"),
         (frames({"object": "odd"}), "no choices in the answer: {'object': 'odd'}"),
     ],
 )
@@ -40,6 +41,15 @@ async def test_a_stream_that_goes_wrong_is_an_error(pieces: tuple[bytes, ...], e
     async with serving(lambda _: Reply(200, STREAM, pieces)) as stub, clients.connect(stub.url) as client:
         gave = await client.chat("chat", "tiny", "Hi", tokens=3)
     assert gave.measured.error == error
+
+
+@pytest.mark.parametrize("told", ["nan", "inf", "1e999", "-1", "soon", ""])
+async def test_a_wait_that_is_no_number_is_not_known(told: str) -> None:
+    """One among the others would spoil their percentiles."""
+    answer = as_json({"choices": [{"text": "a"}]}, **{"X-Gridsched-Queue-Ms": told})
+    async with serving(lambda _: answer) as stub, clients.connect(stub.url) as client:
+        gave = await client.complete("batch", "tiny", "Write", tokens=1)
+    assert (gave.measured.error, gave.measured.queue_seconds) == ("", None)
 
 
 async def test_a_generation_that_nobody_watches_is_read_whole() -> None:

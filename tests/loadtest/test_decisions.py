@@ -2,6 +2,7 @@ import httpx
 import pytest
 import trio
 
+from loadtest import decisions
 from loadtest.decisions import Counts, Followed, Line, counts_of
 from tests.loadtest.lines import START, Log, raw
 from tests.loadtest.stub import Reply, frames, serving
@@ -91,6 +92,8 @@ async def test_the_log_is_followed_from_its_first_line() -> None:
         (Reply(200, STREAM, frames(raw(1, 0.0, "load"), end="")), "the decision log ended"),
         (Reply(200, STREAM, frames({"seq": "one"}, end="")), "cannot be read"),
         (Reply(200, STREAM, (b"data: {\n\n",)), "cannot be read"),
+        (Reply(200, STREAM, (b"data: [1]\n\n",)), "cannot be read"),
+        (Reply(200, STREAM, (b"data: " + b"[" * 100_000 + b"\n\n",)), "cannot be read"),
     ],
 )
 async def test_a_log_that_breaks_off_says_why(reply: Reply, fault: str) -> None:
@@ -103,6 +106,20 @@ async def test_a_log_that_breaks_off_says_why(reply: Reply, fault: str) -> None:
         await followed.follow(http)
         assert not await followed.wait_for(lambda line: line.event == "ready", at_most_seconds=5.0)
     assert fault in followed.fault
+
+
+async def test_a_log_that_is_there_and_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only whoever follows it waits for more."""
+    monkeypatch.setattr(decisions, "LOOK_SECONDS", 0.1)
+    followed = Followed()
+    pieces = frames(raw(1, 0.0, "load"), end="")
+    async with (
+        serving(lambda _: Reply(200, STREAM, pieces, hold=True)) as stub,
+        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+    ):
+        with trio.fail_after(10.0):
+            await followed.follow(http, once=True)
+    assert "no end of it" in followed.fault
 
 
 async def test_a_line_that_does_not_come_is_not_waited_for_longer(autojump_clock: trio.testing.MockClock) -> None:

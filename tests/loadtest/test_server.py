@@ -1,8 +1,9 @@
 import httpx
 import pytest
+import trio
 
 from loadtest import server
-from loadtest.server import FAMILIES
+from loadtest.server import FAMILIES, ServerFault
 from tests.loadtest.stand_in import GIB, StandIn
 from tests.loadtest.stub import Asked, Reply, as_json, serving
 
@@ -42,6 +43,7 @@ async def test_counters_are_summed_over_their_labels_and_missing_ones_unknown() 
         Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total NaN\n",)),
         Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total 1e300\n",)),
         Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total +Inf\n",)),
+        Reply(200, {}, (b"# TYPE gridsched_thrash_total counter\ngridsched_thrash_total -Inf\n",)),
         Reply(200, {}, (b"\xff\xfe",)),
     ],
 )
@@ -80,6 +82,37 @@ def test_a_status_of_another_shape_is_read_for_what_it_has(odd: dict[str, object
     assert sum(sample.models.values()) + sum(sample.devices.values()) + sum(sample.waiting.values()) == 0
     assert server.loading(odd) == 0
     assert server.living(odd) == {}
+
+
+DEEP = b"[" * 100_000
+"""Deeper than Python reads."""
+
+
+@pytest.mark.parametrize("raw", [DEEP, b'{"data": {"a": 1}}', b'{"data": [1]}', b"[]", b"\xff"])
+async def test_what_lists_no_models_cannot_be_tested(raw: bytes) -> None:
+    """Whatever it answers, it is a sentence."""
+    async with (
+        serving(lambda _: Reply(200, {}, (raw,))) as stub,
+        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+    ):
+        with pytest.raises(ServerFault, match="lists no models"):
+            await server.look(http)
+        assert raw.startswith(b"{") or await server.told(http, "/api/status") is None
+
+
+async def test_a_server_that_never_ends_an_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where it is looked at before a run, and not while it is watched."""
+    monkeypatch.setattr(server, "LOOK_SECONDS", 0.1)
+    begins = Reply(200, {"Content-Length": "1000"}, (b" ",), hold=True)
+    async with (
+        serving(lambda _: begins) as stub,
+        httpx.AsyncClient(base_url=stub.url, trust_env=False, timeout=60.0) as http,
+    ):
+        with trio.fail_after(10.0):
+            assert await server.told(http, "/api/status") is None
+            assert await server.counters(http) == dict.fromkeys(FAMILIES)
+            with pytest.raises(httpx.ReadTimeout, match="no whole answer"):
+                await server.look(http)
 
 
 async def test_a_key_that_is_not_taken_is_told_as_such() -> None:
