@@ -110,6 +110,14 @@ class Followed:
             self.fault = self.fault or f"the decision log broke off: {fault or type(fault).__name__}"
         self._wake()
 
+    async def catch_up(self, http: httpx.AsyncClient, since: int) -> None:
+        """The lines that there are after the last one, or after that number, also where following broke off: their
+        numbers go on over a restart of the server."""
+        rest = Followed()
+        await rest.follow(http, since=self.lines[-1].seq if self.lines else since, once=True)
+        self.lines += rest.lines
+        self.fault = rest.fault
+
     def _take(self, reader: SseReader, chunk: bytes) -> None:
         """Add the lines that these bytes finish; after one that cannot be read, none."""
         if self.fault:

@@ -53,7 +53,7 @@ class Harness:
         told = await server.look(http)
         chosen = cast(told, options.counts, options.models)
         _require(chosen, options)
-        status = await server.told(http, "/api/status")
+        status = await server.status(http)
         known, first = Followed(), 0
         if status is not None:
             await known.follow(http, since=None, once=True)
@@ -90,8 +90,8 @@ class Harness:
                 await self._warm_up_and_run(drive, run)
             run.ended = trio.current_time()
             nursery.cancel_scope.cancel()
-        if run.is_gridsched and not followed.fault:
-            await followed.follow(http, since=followed.lines[-1].seq if followed.lines else first, once=True)
+        if run.is_gridsched and not run.log_fault:
+            await followed.catch_up(http, first)
         run.after = await server.counters(http)
         run.lines, run.log_fault, run.samples = followed.lines, followed.fault, samples
 

@@ -66,9 +66,9 @@ async def look(http: httpx.AsyncClient) -> Told:
         models = [_model(one) for one in _listed(parsed(answer.content))]
     except (ValueError, KeyError, TypeError):
         raise ServerFault("what answers lists no models at /v1/models as OpenAI's servers do") from None
-    health, status = await told(http, "/health") or {}, await told(http, "/api/status") or {}
+    health, state = await told(http, "/health") or {}, await status(http) or {}
     engine = _mapping(health.get("engine"))
-    devices = [one for one in _list(status.get("devices")) if isinstance(one, dict)]
+    devices = [one for one in _list(state.get("devices")) if isinstance(one, dict)]
     server = Server(
         url=str(http.base_url).rstrip("/"),
         version=_word(health, "version"),
@@ -96,6 +96,12 @@ async def told(http: httpx.AsyncClient, path: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+async def status(http: httpx.AsyncClient) -> Mapping[str, Any] | None:
+    """How it is; None of another server, also of one that answers whatever it is asked."""
+    found = await told(http, "/api/status")
+    return None if found is None or "queues" not in found else found
+
+
 async def counters(http: httpx.AsyncClient) -> Counters:
     """How far each of `FAMILIES` has come; None for one that the server does not have."""
     totals: dict[str, int | None] = dict.fromkeys(FAMILIES)
@@ -113,7 +119,7 @@ async def counters(http: httpx.AsyncClient) -> Counters:
 
 async def sample(http: httpx.AsyncClient, at_s: float) -> Sample | None:
     """How it is now; None where the server does not tell."""
-    found = await told(http, "/api/status")
+    found = await status(http)
     return None if found is None else sample_of(found, at_s)
 
 

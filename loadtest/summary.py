@@ -205,7 +205,9 @@ def _lost(line: Line) -> int:
 
 
 def _began_anew(run: Run) -> bool:
-    return any((after or 0) < (run.before[what] or 0) for what, after in run.after.items() if after is not None)
+    return any(line.event == "start" for line in run.lines) or any(
+        (after or 0) < (run.before[what] or 0) for what, after in run.after.items() if after is not None
+    )
 
 
 def _figures(run: Run) -> tuple[Mapping[str, int | None], Sequence[str]]:
@@ -215,10 +217,11 @@ def _figures(run: Run) -> tuple[Mapping[str, int | None], Sequence[str]]:
         log = {**asdict(counts_of(run.lines, run.living)), "thrash": sum(map(_alternated, run.lines))}
     figures: dict[str, int | None] = {}
     disagreements = []
+    began_anew = _began_anew(run)
     under_way = run.loading + _unfinished(run.lines)
     for what in FAMILIES:
         before, after = run.before[what], run.after[what]
-        counted = None if before is None or after is None or after < before else after - before
+        counted = None if before is None or after is None or began_anew else after - before
         figures[what] = log.get(what) if counted is None else counted
         apart = abs((counted or 0) - log.get(what, 0))
         # A load is counted when it ends, and in the log where it begins.

@@ -108,6 +108,21 @@ async def test_a_log_that_breaks_off_says_why(reply: Reply, fault: str) -> None:
     assert fault in followed.fault
 
 
+async def test_a_log_that_broke_off_is_caught_up_with() -> None:
+    """Its numbers go on over a restart: what was missed meanwhile is there."""
+    followed = Followed()
+    replies = [(raw(4, 0.0, "load"),), (raw(5, 1.0, "start"), raw(6, 2.0, "load"))]
+    async with (
+        serving(lambda _: Reply(200, STREAM, frames(*replies.pop(0), end=""))) as stub,
+        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+    ):
+        await followed.follow(http, since=3)
+        assert followed.fault
+        await followed.catch_up(http, since=3)
+    assert ([line.seq for line in followed.lines], followed.fault) == ([4, 5, 6], "")
+    assert [one.path for one in stub.asked] == ["/api/events?follow=1&since=3", "/api/events?follow=0&since=4"]
+
+
 async def test_a_log_that_is_there_and_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only whoever follows it waits for more."""
     monkeypatch.setattr(decisions, "LOOK_SECONDS", 0.1)

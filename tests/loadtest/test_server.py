@@ -100,6 +100,16 @@ async def test_what_lists_no_models_cannot_be_tested(raw: bytes) -> None:
         assert raw.startswith(b"{") or await server.told(http, "/api/status") is None
 
 
+async def test_a_server_that_answers_whatever_it_is_asked_is_no_gridsched() -> None:
+    """What it does is not known, and no 0."""
+    async with (
+        serving(lambda _: as_json({"error": "Unexpected endpoint"})) as stub,
+        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+    ):
+        assert await server.status(http) is None
+        assert await server.sample(http, 1.0) is None
+
+
 async def test_a_server_that_never_ends_an_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not where it is looked at before a run, and not while it is watched."""
     monkeypatch.setattr(server, "LOOK_SECONDS", 0.1)

@@ -143,6 +143,17 @@ def test_what_the_reader_must_know_is_said() -> None:
     assert result_of(run).loads is None
 
 
+def test_counters_that_began_anew_are_not_believed_though_they_are_no_lower() -> None:
+    """A server that is restarted has counted only since: its log knows all of it."""
+    run = a_run()
+    run.before, run.after = ZERO, {**ZERO, "loads": 1}
+    log = Log().add("load", model="a", instance=1).add("ready", model="a", instance=1).add("start")
+    run.lines = log.add("load", model="a", instance=1).add("load", model="a", instance=2).lines
+    result = result_of(run)
+    assert (result.loads, result.needless_loads) == (3, 1)
+    assert [note for note in result.notes if "restarted" in note] == list(result.notes)
+
+
 def test_figures_of_another_server_are_unknown() -> None:
     """Not 0."""
     run = a_run()
