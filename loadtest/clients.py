@@ -140,6 +140,8 @@ class Client:
             raw = await answer.aread()
             # A thousand vectors take a tenth of a second to parse: in a thread, so that nobody else's clock stands.
             gave.vectors, gave.indexes = await trio.to_thread.run_sync(_vectors, raw)
+            if len(gave.vectors) != len(texts):
+                raise AnswerFault(f"{len(gave.vectors)} vectors for {len(texts)} texts")
 
         body = {"model": model, "input": texts, "encoding_format": "float"}
         measured = Measured(row, due=trio.current_time() if due is None else due)
@@ -153,6 +155,8 @@ class Client:
 
         async def read_whole(answer: httpx.Response, found: _Read) -> None:
             told = _object(await answer.aread())
+            if not told.get("choices"):
+                raise AnswerFault(_no_choices(told))
             gave.text, found.tokens = _text(told), _tokens(told) or 0
 
         async def read_stream(answer: httpx.Response, found: _Read) -> None:
@@ -252,6 +256,7 @@ class ChatStream:
     def __init__(self) -> None:
         self._reader = SseReader()
         self._done = False
+        self._answered = False
         self._fault = ""
         self._counted: int | None = None
         self.texts = 0
@@ -275,6 +280,8 @@ class ChatStream:
         """The bytes are over. Raises AnswerFault for what a good stream never holds, or if it lacks its end."""
         if self._fault or not self._done:
             raise AnswerFault(self._fault or "the stream ended before [DONE]")
+        if not self._answered:
+            raise AnswerFault("the stream ended without an answer")
 
     def _text_of(self, data: str) -> str:
         if data == "[DONE]":
@@ -284,6 +291,7 @@ class ChatStream:
         if "error" in frame:
             raise AnswerFault(f"in the stream: {_message(frame)}")
         self._counted = _tokens(frame) or self._counted
+        self._answered |= bool(frame.get("choices"))
         text = _text(frame)
         self.texts += bool(text)
         return text
@@ -379,7 +387,11 @@ def _text(answer: Mapping[str, object]) -> str:
             return readable(text)
         case list():
             return ""
-    raise AnswerFault(readable(f"no choices in the answer: {str(answer)[:100]}"))
+    raise AnswerFault(_no_choices(answer))
+
+
+def _no_choices(answer: Mapping[str, object]) -> str:
+    return readable(f"no choices in the answer: {str(answer)[:100]}")
 
 
 def _vectors(raw: bytes) -> tuple[list[Vector], list[int]]:

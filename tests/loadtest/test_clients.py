@@ -33,6 +33,8 @@ async def test_a_streamed_chat_is_measured_from_its_first_text() -> None:
         (frames(delta("a"), {"error": {"message": "the engine died"}}), "in the stream: the engine died"),
         ((b"data: {no json\n\n",), "not JSON: b'{no json'"),
         ((b"data: " + b"[" * 100_000 + b"\n\n",), f"not JSON: {b'[' * 100!r}"),
+        (frames(), "the stream ended without an answer"),
+        (frames({"choices": [], "usage": {"completion_tokens": 0}}), "the stream ended without an answer"),
         (frames({"object": "odd"}), "no choices in the answer: {'object': 'odd'}"),
     ],
 )
@@ -60,6 +62,16 @@ async def test_a_generation_that_nobody_watches_is_read_whole() -> None:
     assert (gave.text, gave.measured.error, gave.measured.first_token_seconds) == ("once upon", "", None)
     assert gave.measured.queue_seconds == 0.0
     assert stub.asked[0].path == "/v1/completions"
+
+
+async def test_an_answer_with_nothing_in_it_is_an_error() -> None:
+    """A 200 with fewer vectors than texts, or with no choice, is none of the answered ones."""
+    told = as_json({"choices": [], "data": [{"index": 0, "embedding": [1.0]}]})
+    async with serving(lambda _: told) as stub, clients.connect(stub.url) as client:
+        wrote = await client.complete("batch", "tiny", "Write", tokens=1)
+        vectors = await client.embed("embeddings", "tiny", ["a", "b"])
+    assert wrote.measured.error.startswith("no choices in the answer")
+    assert vectors.measured.error == "1 vectors for 2 texts"
 
 
 async def test_a_chat_can_be_asked_for_in_one_piece() -> None:
