@@ -151,6 +151,8 @@ class Result:
             return msgspec.json.decode(raw, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ResultFault(str(error)) from None
+        except RecursionError:
+            raise ResultFault("nested too deep") from None
 
     @classmethod
     def read(cls, path: Path) -> Self:

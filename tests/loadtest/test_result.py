@@ -57,6 +57,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
         ('{"classes": {"interactive": {"requests": "many"}}}', "$.classes"),
         (a_result().as_json().decode().replace('"seed":7', '"seed":"7"'), "$.seed"),
         (a_result().as_json().decode().replace('"loads":3', '"loads":3.5'), "$.loads"),
+        (f'{{"settings": {{"a": {"[" * 100_000}', "nested too deep"),
     ],
 )
 def test_a_file_of_another_shape_is_named_with_its_key(text: str, names: str, tmp_path: Path) -> None:
