@@ -102,8 +102,8 @@ def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
 
     @app.get("/api/events")
     async def get_events() -> Response:
-        caller = caller_of(request.scope)
-        return await events(house.runtime, feed, lambda: house.authority.still_lets_in(caller))
+        lasts = house.authority.lasting(caller_of(request.scope), _headers())
+        return await events(house.runtime, feed, lasts)
 
 
 def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:
@@ -134,8 +134,11 @@ def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:
 
 def _refusal(house: House, *needed: Scope) -> Problem | None:
     """Why whoever asks may not, where it has none of these scopes."""
-    headers = joined(cast("HTTPScope", request.scope)["headers"])
-    return house.authority.refuse(caller_of(request.scope), needed, headers)
+    return house.authority.refuse(caller_of(request.scope), needed, _headers())
+
+
+def _headers() -> dict[bytes, bytes]:
+    return joined(cast("HTTPScope", request.scope)["headers"])
 
 
 def _problem(problem: Problem) -> Response:

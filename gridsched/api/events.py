@@ -62,11 +62,11 @@ class Wanted:
     with_status: bool = False
 
 
-async def events(runtime: Runtime, feed: StatusFeed, may_go_on: Callable[[], bool]) -> Response:
-    """The answer to this request; it ends where it may not go on. Raises RequestError."""
+async def events(runtime: Runtime, feed: StatusFeed, lasts: Callable[[], bool]) -> Response:
+    """The answer to this request, for as long as `lasts` says that who asked may know. Raises RequestError."""
     wanted = await _wanted(runtime)
     headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
-    response = Response(_told(runtime, wanted, feed, may_go_on), content_type=EVENT_STREAM.decode(), headers=headers)
+    response = Response(_told(runtime, wanted, feed, lasts), content_type=EVENT_STREAM.decode(), headers=headers)
     response.timeout = None
     return response
 
@@ -126,14 +126,12 @@ def _number(text: str, name: str) -> int:
     return int(text.lstrip("0")[:20] or "0")
 
 
-async def _told(
-    runtime: Runtime, wanted: Wanted, feed: StatusFeed, may_go_on: Callable[[], bool]
-) -> AsyncIterator[bytes]:
+async def _told(runtime: Runtime, wanted: Wanted, feed: StatusFeed, lasts: Callable[[], bool]) -> AsyncIterator[bytes]:
     """The stream. It ends with the log, with what is kept, or where its reader's key is gone."""
     log, last, told = runtime.log, wanted.since, 0
     if wanted.follows:
         yield b"retry: %d\n\n" % RETRY_MS
-    while may_go_on():
+    while lasts():
         if wanted.with_status and (frame := feed.newer(told)) is not None:
             told = frame.number
             yield frame.text

@@ -7,7 +7,7 @@ keep a secret, say one, or let anybody in because keys could not be read.
 
 import hmac
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -112,17 +112,27 @@ class Authority:
             " gridsched keys add NAME"
         )
 
+    def lasting(self, caller: Caller, headers: Mapping[bytes, bytes]) -> Callable[[], bool]:
+        """For what has no end of its own: asks, as often as one likes, if the caller who was let in with these headers
+        would be let in now. He is looked at again only when the keys have become others; such as cannot be read tell
+        nothing about him."""
+        digests, known = [sha256(secret).digest() for secret in _secrets(headers)], self._known
+        is_let_in = True
+
+        def lasts() -> bool:
+            nonlocal known, is_let_in
+            if self._readable and known is not self._known:
+                known = self._known
+                found = ANYBODY if not self.has_keys else None
+                is_let_in = caller == next(filter(None, map(self._caller_by, digests)), found)
+            return is_let_in
+
+        return lasts
+
     @property
     def knows_keys(self) -> bool:
         """Whether the keys could be read."""
         return self._readable
-
-    def still_lets_in(self, caller: Caller) -> bool:
-        """Whether who was let in before would be now, for what has no end of its own. Keys that cannot be read tell
-        nothing about him."""
-        if not self._readable:
-            return True
-        return any(known == caller for _, known in self._known) or (caller == ANYBODY and not self.has_keys)
 
     def named(self, key: str) -> Caller | Problem:
         """Who asked models by this key, for what is done for him later; "" is a caller without one. Or why that is done

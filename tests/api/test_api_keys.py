@@ -197,6 +197,37 @@ async def test_H6_a_key_that_is_revoked_ends_no_request(autojump_clock: MockCloc
         assert b"error" not in answers[0].body
 
 
+@pytest.mark.parametrize("query", ["", "?status=1"])
+async def test_H6_a_key_that_is_revoked_is_told_no_more_of_what_is_decided(
+    autojump_clock: MockClock, query: str
+) -> None:
+    """Its event stream ends, also where the same name has another secret by now; another key's goes on."""
+    async with (
+        served(autojump_clock, key(), key("ann")) as house,
+        await house.connect() as tom,
+        await house.connect() as ann,
+    ):
+        await tom.send("GET", f"/api/events{query}", headers=shown())
+        await ann.send("GET", f"/api/events{query}", headers=shown("ann"))
+        told, answer = await tom.head(), await ann.head()
+        house.authority.keep([replace(key(), sha256=sha256(b"gs-new").hexdigest()), key("ann")])
+        with trio.fail_after(60):
+            assert (await tom.rest(told)).complete
+        with trio.move_on_after(60) as goes_on:
+            await ann.rest(answer)
+        assert goes_on.cancelled_caught
+
+
+async def test_H6_whoever_needed_no_key_is_told_nothing_more_once_there_is_one(autojump_clock: MockClock) -> None:
+    """The first key counts for streams that are open, too."""
+    async with served(autojump_clock) as house, await house.connect() as client:
+        await client.send("GET", "/api/events")
+        answer = await client.head()
+        house.authority.keep([key()])
+        with trio.fail_after(60):
+            assert (await client.rest(answer)).complete
+
+
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 BATCH, BACKGROUND, INTERACTIVE = (each.label for each in reversed(JobClass))

@@ -172,9 +172,12 @@ async def test_H6_who_follows_the_log_is_let_go_when_his_key_is(autojump_clock: 
                 house.authority.keep(after)
                 await client.rest(follows)  # it ends
     authority = Authority("a" * 32, (tom, ann))
-    reads = Caller(frozenset({Scope.READ}), "ann")
-    assert authority.still_lets_in(reads)
+    shown = {b"x-api-key": b"ann"}
+    reads = authority.identify(shown, here=True)
+    assert isinstance(reads, Caller)
+    lasts = authority.lasting(reads, shown)
+    assert lasts()
     authority.keep(None)
-    assert authority.still_lets_in(reads)
+    assert lasts()
     authority.keep((ApiKey("ann", ann.sha256, (Scope.INFERENCE,)),))
-    assert not authority.still_lets_in(reads)
+    assert not lasts()
