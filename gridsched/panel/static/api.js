@@ -100,11 +100,13 @@ export async function send(method, path, body, headers = {}, signal) {
 }
 
 /**
- * The events of a server-sent stream, each with its name, its id and its data. Ends with the stream.
+ * The events of a server-sent stream, each with its name, its id and its data. Ends with the stream. `heard` is called
+ * with whatever comes, be it a part of an event.
  * @param {Response} answer
+ * @param {() => void} [heard]
  * @returns {AsyncGenerator<{event: string, id: string, data: string}>}
  */
-export async function* events(answer) {
+export async function* events(answer, heard = () => {}) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
   const decoder = new TextDecoder();
   let rest = "";
@@ -116,6 +118,7 @@ export async function* events(answer) {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
+      heard();
       rest += decoder.decode(value, { stream: true });
       const lines = rest.split("\n");
       rest = lines.pop() ?? "";

@@ -3,7 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const ADDRESSES = new Set(["href", "src"]);
-const OURS = /^(#|\/(?!\/)|data:image\/|blob:)/;
+const OURS = /^(#|\/(?![/\\])|data:image\/|blob:)/;
 
 /**
  * An element. `on…` attributes are listeners, `css` sets properties of its style, `class` and `data-…` as in HTML; null,

@@ -3,7 +3,10 @@
 import { events, key, send } from "/panel/api.js";
 
 const AGAIN_MS = 1000;
+const REFUSED_MS = 30000;
 const SILENT_MS = 15000;
+const UNSEEN_MS = 60000;
+const SHARE = 3;
 const KEPT_LINES = 20000;
 
 /**
@@ -19,8 +22,9 @@ export const known = { status: null, lines: [], count: 0, skew: 0, connected: fa
 /** @type {Set<() => void>} */
 const watchers = new Set();
 let isTold = false;
+let notBefore = 0;
 
-/** Call this after something has changed, at most once a frame. Gives a function that ends it. @param {() => void} watcher */
+/** Call this after something has changed: at most once a frame, and as often as leaves most of the time to whoever looks. Gives a function that ends it. @param {() => void} watcher */
 export function watch(watcher) {
   watchers.add(watcher);
   watcher();
@@ -37,6 +41,7 @@ function changed() {
   isTold = true;
   const tell = () => {
     isTold = false;
+    const began = performance.now();
     for (const watcher of watchers) {
       try {
         watcher();
@@ -44,14 +49,51 @@ function changed() {
         console.error(fault); // the others are told all the same
       }
     }
+    notBefore = performance.now() + SHARE * (performance.now() - began);
   };
-  if (document.visibilityState === "visible") requestAnimationFrame(tell);
-  else setTimeout(tell, AGAIN_MS); // nobody looks, and no frame is drawn
+  if (!isSeen()) setTimeout(tell, AGAIN_MS); // nobody looks, and no frame is drawn
+  else setTimeout(() => requestAnimationFrame(tell), Math.max(0, notBefore - performance.now()));
+}
+
+function isSeen() {
+  return document.visibilityState === "visible";
+}
+
+/**
+ * Ends a connection of a page that nobody has looked at for a while: a browser has six of them for all pages of a server, and
+ * the seventh page would wait for ever. Gives what ends the watching.
+ * @param {() => void} end
+ */
+function whileUnseen(end) {
+  let timer = 0;
+  const look = () => {
+    clearTimeout(timer);
+    if (!isSeen()) timer = setTimeout(end, UNSEEN_MS);
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
+  return () => {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", look);
+  };
+}
+
+/** When the page is looked at. @returns {Promise<void>} */
+function seen() {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (!isSeen()) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
+  });
 }
 
 /**
  * Follow the server for as long as the page lives; one that has gone is waited for, and asked for what it has said
- * meanwhile. `restarted` is called when another run of it has begun since the page first heard of it.
+ * meanwhile, and nobody is asked while nobody looks. `restarted` is called when another run of it has begun since the page first heard of it.
  * @param {{restarted: () => void}} told
  */
 export async function follow({ restarted }) {
@@ -59,6 +101,7 @@ export async function follow({ restarted }) {
   for (;;) {
     const ending = new AbortController();
     const unwatch = key.watch(() => ending.abort());
+    const look = whileUnseen(() => ending.abort());
     let silence = 0;
     const heard = () => {
       clearTimeout(silence);
@@ -72,8 +115,7 @@ export async function follow({ restarted }) {
       known.connected = known.wasConnected = true;
       known.refused = null;
       changed();
-      for await (const each of events(answer)) {
-        heard();
+      for await (const each of events(answer, heard)) {
         if (each.event === "status") take(JSON.parse(each.data));
         else {
           last = each.id || last;
@@ -86,9 +128,11 @@ export async function follow({ restarted }) {
     }
     clearTimeout(silence);
     unwatch();
+    look();
     known.connected = false;
     changed();
-    await again(known.refused !== null);
+    await again(known.refused !== null && known.refused.status < 500);
+    await seen();
   }
 }
 
@@ -121,7 +165,7 @@ function again(isRefused) {
       unwatch();
       resolve();
     };
-    const timer = setTimeout(go, isRefused ? 30 * AGAIN_MS : AGAIN_MS);
+    const timer = setTimeout(go, isRefused ? REFUSED_MS : AGAIN_MS);
     const unwatch = key.watch(go);
   }));
 }

@@ -4,6 +4,7 @@ import { h, put } from "/panel/dom.js";
 import { Refused, key } from "/panel/api.js";
 
 const SHOWN_MS = 6000;
+const MOST_MESSAGES = 5;
 const SENDABLE = /^[\x21-\x7e]*$/;
 const WANT_A_KEY = new Set(["invalid_api_key", "insufficient_scope", "remote_admin_requires_credential"]);
 
@@ -27,8 +28,12 @@ export function dialog(title, fill, buttons, options = {}) {
     const close = (/** @type {string} */ result) => box.close(result);
     const actions = buttons ? buttons(close) : h("button", { type: "button", onclick: () => close("") }, "Close");
     box.append(h("div", { class: "dialog" }, heading, h("div", { class: "dialog-body" }, fill(close)), h("div", { class: "actions" }, actions)));
+    const leave = () => close(""); // what it asks is about the view that was shown
+    window.addEventListener("hashchange", leave);
     box.addEventListener("close", () => {
+      window.removeEventListener("hashchange", leave);
       box.remove();
+      if (document.activeElement === document.body) document.getElementById("main")?.focus({ preventScroll: true }); // what opened it is gone
       resolve(box.returnValue);
     });
     document.body.append(box);
@@ -64,6 +69,7 @@ export function toast(text, options = {}) {
   note.append(h("button", { type: "button", class: "quiet", "aria-label": "Close the message", onclick: end }, "×"));
   for (const other of place.children) if (other.firstElementChild?.textContent === text) other.remove();
   place.append(note);
+  while (place.childElementCount > MOST_MESSAGES) place.firstElementChild?.remove();
   if (place.matches(":popover-open")) place.hidePopover();
   place.showPopover(); // in front of a dialog that is open, too
   if (!options.fault) setTimeout(end, SHOWN_MS);

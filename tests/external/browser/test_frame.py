@@ -148,3 +148,79 @@ def test_all_is_reached_by_keyboard_and_seen_to_be(page: Page, gateway: Gateway)
     page.keyboard.press("Enter")
     assert gateway.process.poll() is None
     expect(page.locator("#main")).to_be_focused()
+
+
+MANY = """async () => {
+  const { Spans } = await import("/panel/views/spans.js");
+  const { Picture } = await import("/panel/views/picture.js");
+  const spans = new Spans();
+  const time = (ago) => new Date(Date.now() - ago).toISOString();
+  const line = (event, ago, job, more) => spans.add({ event, time: time(ago), job, ...more });
+  for (let job = 1; job <= 30000; job++) {
+    line("dispatch", 300000 - 10 * job, job, { class: "batch", model: "m", device: "d" });
+    line("complete", 300000 - 10 * job - 5, job);
+  }
+  const canvas = document.querySelector(".timeline canvas");
+  const picture = new Picture(canvas, spans);
+  picture.draw();
+  const calm = picture.boxes.length;
+  picture.chosen = spans.grants.at(-2);
+  picture.draw();
+  return { calm, width: canvas.clientWidth, chosen: picture.boxes.some((each) => each.span === picture.chosen) };
+}"""
+
+
+def test_a_timeline_draws_what_a_screen_can_show_of_a_hundred_grants_a_second(page: Page) -> None:
+    """No more bars than there are points (and the edge), however many grants; the chosen one is always among them."""
+    page.goto("/")
+    expect(page.locator(".timeline canvas")).to_be_visible()
+    found = page.evaluate(MANY)
+    assert 0 < found["calm"] <= found["width"] + 1
+    assert found["chosen"]
+
+
+def test_what_runs_when_lines_are_lost_is_not_shown_as_running_for_ever(page: Page) -> None:
+    """Behind a gap nothing that began before it goes on; it ended at the latest when the last line was read."""
+    page.goto("/")
+    found = page.evaluate("""async () => {
+      const spans = new (await import("/panel/views/spans.js")).Spans();
+      spans.add({ event: "dispatch", time: "2026-01-01T00:00:01.000Z", job: 1 });
+      spans.add({ event: "load", time: "2026-01-01T00:00:02.000Z", instance: 1 });
+      spans.add({ event: "gap", time: "2026-01-01T05:00:00.000Z", lost: 9 });
+      spans.add({ event: "dispatch", time: "2026-01-01T04:00:00.000Z", job: 2 });
+      return [...spans.grants, ...spans.loads].map((each) => each.end && new Date(each.end).toISOString());
+    }""")
+    assert found == ["2026-01-01T00:00:02.000Z", None, "2026-01-01T00:00:02.000Z"]
+
+
+def test_a_page_that_nobody_looks_at_leaves_its_connection_to_others(page: Page) -> None:
+    """A browser has six for all pages of a server. After a minute unseen it asks nothing; seen again, it is live."""
+    page.clock.install()
+    page.goto("/")
+    page.clock.run_for(2000)
+    expect(page.locator("#connection")).to_have_text("connected")
+    see = """(state) => {
+      Object.defineProperty(document, "visibilityState", { get: () => state, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate(see, "hidden")
+    page.clock.run_for(61_000)
+    page.clock.run_for(30_000)
+    expect(page.locator("#connection")).to_have_attribute("data-state", "off")
+    assert asked == []
+    page.evaluate(see, "visible")
+    page.clock.resume()
+    expect(page.locator("#connection")).to_have_text("connected")
+
+
+def test_a_question_goes_with_the_view_that_it_is_about(page: Page) -> None:
+    """Who goes back in the browser's history is not left with a dialog over another view."""
+    page.goto("/")
+    page.goto("/#log")
+    page.get_by_role("button", name="Key").click()
+    expect(page.get_by_role("dialog", name="Key")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("main")).to_have_attribute("data-view", "overview")

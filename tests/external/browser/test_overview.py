@@ -1,5 +1,6 @@
 """The overview and the log in a real browser: what runs, what waits and why, and who had the GPU when."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -150,3 +151,17 @@ def test_the_overview_fits_a_phone(browser: Browser, gateway: Gateway, asked: As
         expect(page.get_by_role("row", name=re.compile("batch"))).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         shot(page, "overview-phone-dark")
+
+
+def test_names_without_a_space_stay_within_a_phone(page: Page, gateway: Gateway) -> None:
+    """Of whoever has a lease, of programs outside and of models that do not load."""
+    long, status = "w" * 120, gateway.get("/api/status").json()
+    status["devices"][0] |= {"lease": {"owner": long, "state": "held", "left_s": 5.0}}
+    status["devices"][0] |= {"foreign": [{"pid": 1, "name": long, "bytes": 5}]}
+    status["failed"] = {long: {"retry_after_s": 5, "reason": long}}
+    told = f"event: status\ndata: {json.dumps(status)}\n\n"
+    page.route("**/api/events?*", lambda route: route.fulfill(content_type="text/event-stream", body=told))
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/")
+    expect(page.locator("body")).to_contain_text(f"lease held: {long}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

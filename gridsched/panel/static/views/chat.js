@@ -1,10 +1,11 @@
 // A small chat on the real path: the same request that every client sends, streamed; and how long each part of it took.
 
-import { ask, events, send } from "/panel/api.js";
+import { events, send } from "/panel/api.js";
 import { h, mark, put, say } from "/panel/dom.js";
 import { span } from "/panel/format.js";
 import { known, watch } from "/panel/state.js";
 import { fail } from "/panel/ui.js";
+import { everyModel } from "/panel/views/models.js";
 import { CLASSES } from "/panel/views/queues.js";
 
 const LARGEST_IMAGE_BYTES = 8 * 1024 * 1024;
@@ -177,8 +178,8 @@ export const chat = {
         field("Message (Enter sends, Shift+Enter begins a line)", question), h("div", { class: "row" }, go, stop, clear))));
     if (turns.length === 0) empty();
     else put(place, turns.map((each) => turnElement(each).element));
-    ask("GET", "/api/models?limit=200").then((told) => {
-      for (const each of told.models) if (each.capabilities.includes("chat") && !each.unavailable) able.set(each.id, each);
+    everyModel().then((models) => {
+      for (const each of models) if (each.capabilities.includes("chat") && !each.unavailable) able.set(each.id, each);
       put(model, [...able.values()].map((each) => h("option", { value: each.id, selected: each.id === chosen.model }, `${each.id}${each.state === "ready" ? " (ready)" : ""}`)));
       if (able.size === 0) put(place, h("p", {}, "There is no model that can chat yet. Set-up says how to get one."));
       pick();

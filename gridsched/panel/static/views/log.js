@@ -5,6 +5,7 @@ import { h, mark, put, say } from "/panel/dom.js";
 import { known, watch } from "/panel/state.js";
 import { button } from "/panel/ui.js";
 import { lineElement } from "/panel/views/line.js";
+import { everyModel } from "/panel/views/models.js";
 import { CLASSES } from "/panel/views/queues.js";
 
 const SHOWN = 500;
@@ -41,7 +42,7 @@ function decisions(root) {
   const count = h("p", { class: "soft" });
   const events = h("select");
   /** @type {Set<string>} */
-  const words = new Set();
+  const words = new Set(chosen.event ? [chosen.event] : []);
   let seen = 0;
   let isPaused = false;
   const update = () => {
@@ -94,10 +95,9 @@ function engines(root) {
   };
   const names = async () => {
     const before = select.value;
-    const told = await ask("GET", "/api/models");
-    const own = told.models.filter((/** @type {any} */ each) => !each.base);
+    const own = (await everyModel()).filter((each) => !each.base);
     put(select, h("option", { value: "gateway" }, "gateway (this server)"),
-      own.map((/** @type {any} */ each) => h("option", { value: each.id, selected: each.id === before }, `${each.id}${each.state === "cold" ? "" : ` (${each.state})`}`)));
+      own.map((each) => h("option", { value: each.id, selected: each.id === before }, `${each.id}${each.state === "cold" ? "" : ` (${each.state})`}`)));
   };
   const refresh = button("Refresh", async () => {
     await names();

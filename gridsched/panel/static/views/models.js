@@ -147,7 +147,8 @@ function standing(model) {
   return `tier ${one.tier}, idle for ${span(one.idle_s)}${one.expires_s === null ? "" : `, goes in ${span(one.expires_s)}`}`;
 }
 
-async function everyModel() {
+/** All of them, however many pages that are. */
+export async function everyModel() {
   /** @type {any[]} */
   const found = [];
   let cursor = "";
@@ -200,7 +201,11 @@ export const models = {
     const endLeases = leases(place);
     own().catch(() => {}).finally(refresh);
     let before = "";
+    /** @type {any} */
+    let shown = null;
     const unwatch = watch(() => {
+      if (shown === known.status) return; // lines of the log come much oftener
+      shown = known.status;
       const now = JSON.stringify((known.status?.instances ?? []).map((/** @type {any} */ each) => [each.model, each.state, each.tier, each.measured_bytes]));
       if (now !== before) {
         before = now;

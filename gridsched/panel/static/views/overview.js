@@ -15,6 +15,7 @@ function section(title) {
 
 /** What concerns all of the server, in a sentence. @param {any} status */
 function news(status) {
+  if (known.refused) return `The server refuses: ${known.refused.message}. This is how it stood at ${clock(status.time)}.`;
   if (!known.connected) return `The server does not answer; this is how it stood at ${clock(status.time)}.`;
   if (status.draining) return "The server takes nobody new: it ends when whoever runs has finished.";
   if (status.config_error) return `The configuration on disk is not what runs: ${status.config_error}`;
@@ -35,13 +36,17 @@ export const overview = {
     root.append(waiting, all);
     const update = [deviceBars(devices), queues(jobs), whoWaits(waits), slots(processes)];
     const end = timeline(times);
+    /** @type {any} */
+    let shown = null;
     const unwatch = watch(() => {
       waiting.hidden = known.status !== null;
       all.hidden = known.status === null;
       if (known.status === null) return;
       say(banner, news(known.status));
       banner.hidden = !banner.textContent;
-      for (const each of update) each(known.status);
+      if (shown === known.status) return; // lines of the log come much oftener
+      shown = known.status;
+      for (const each of update) each(shown);
     });
     return () => {
       unwatch();

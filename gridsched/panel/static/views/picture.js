@@ -17,6 +17,7 @@ const LEAST_WIDTH = 1.5;
 const REACH = 4;
 const FASTEST_MS = 60;
 const CALM_MS = 1000;
+const SHARE = 4;
 
 /**
  * @typedef {{label: string, kind: string, class: string, placed: [Span, number][], rows: number}} Lane
@@ -57,8 +58,9 @@ export class Picture {
     const tick = (/** @type {number} */ at) => {
       const pause = calm.matches ? CALM_MS : Math.max(FASTEST_MS, (1000 * this.seconds) / Math.max(1, this.width));
       if (at - drawn >= pause) {
-        drawn = at;
+        const began = performance.now();
         this.draw();
+        drawn = at + SHARE * (performance.now() - began); // most of the time is left to whoever looks
       }
       frame = requestAnimationFrame(tick);
     };
@@ -192,9 +194,13 @@ export class Picture {
   lane(context, lane, y, end, scale) {
     this.words(context, lane.label, 0, y + 12);
     const top = y + LABEL;
+    /** @type {number[]} */
+    const reached = [];
     for (const [span, row] of lane.placed) {
       const x = Math.max(0, this.width - (end - span.start) * scale);
       const right = this.width - (end - (span.end ?? end)) * scale;
+      if (right <= reached[row] && span !== this.chosen) continue; // in less than a point of the screen behind another
+      reached[row] = Math.ceil(right);
       const box = { span, x, y: top + row * (BAR + GAP), width: Math.max(LEAST_WIDTH, right - x), height: lane.kind === "mode" ? MODE : BAR };
       this.boxes.push(box);
       this.bar(context, lane, box);

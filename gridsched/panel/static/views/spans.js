@@ -28,6 +28,7 @@ export class Spans {
     this.running = new Map();
     /** @type {Map<string, Span>} */
     this.open = new Map();
+    this.last = 0;
   }
 
   /** Take the next line. @param {any} line */
@@ -60,10 +61,14 @@ export class Spans {
         for (const [job, span] of this.running) if (span.instance === line.instance) this.endStep({ job, event: line.event }, at);
         break;
       case "start":
-        this.endAll(at);
+        this.endAll(at, "start");
         break;
+      case "gap":
+        this.endAll(this.last, "gap"); // how it went on was not read, and what began may have ended
+        return;
       default:
     }
+    this.last = at;
   }
 
   /** Everything that ended before this moment is forgotten. @param {number} before */
@@ -75,10 +80,10 @@ export class Spans {
     this.gone = this.gone.filter((each) => each.at >= before);
   }
 
-  /** Nothing that was going on goes on: the server was started again. @param {number} at */
-  endAll(at) {
-    for (const job of [...this.running.keys()]) this.endStep({ job, event: "start" }, at);
-    for (const name of [...this.open.keys()]) this.ended(name, at, "ended with the server");
+  /** Nothing that was going on goes on: the server was started again, or was not heard. @param {number} at @param {string} event */
+  endAll(at, event) {
+    for (const job of [...this.running.keys()]) this.endStep({ job, event }, at);
+    for (const name of [...this.open.keys()]) this.ended(name, at, event === "gap" ? "its end was not read" : "ended with the server");
   }
 
   /** @param {Span[]} list @param {string} kind @param {any} line @param {number} at @returns {Span} */

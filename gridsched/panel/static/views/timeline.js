@@ -81,6 +81,7 @@ export function timeline(root) {
   const picture = new Picture(canvas, spans);
   const help = "Point at a bar, or go through them with the arrow keys, to see what it is.";
   const choose = (/** @type {import("/panel/views/spans.js").Span|null} */ each) => {
+    if (each === picture.chosen) return;
     picture.chosen = each;
     say(readout, each ? words(each) : help);
     picture.draw();
