@@ -206,7 +206,7 @@ def _classes(board: Board, told: Mapping[str, Any], width: int, *, letters: bool
     for name in CLASSES:
         queue = told["queues"].get(name, {"running": 0, "length": 0})
         waiting = [one for one in told["waiting"] if one["class"] == name]
-        oldest = span(max((one["waited_s"] for one in waiting), default=None))
+        oldest = span(queue.get("oldest_wait_s"))
         soonest = span(min((one["estimate_s"] for one in waiting if one["estimate_s"] is not None), default=None))
         line = Text.assemble(
             (f"{name:<12}", CLASS_STYLES[name]),

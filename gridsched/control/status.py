@@ -14,7 +14,7 @@ from gridsched.control.reloading import Reloader
 from gridsched.control.verb import Answer
 from gridsched.core.ids import DeviceName
 from gridsched.core.job import JobClass
-from gridsched.core.snapshot import DeviceView, InstanceView
+from gridsched.core.snapshot import DeviceView, InstanceView, Snapshot
 from gridsched.runtime.decisions import rfc3339
 from gridsched.runtime.runtime import Runtime
 
@@ -104,6 +104,7 @@ class QueueStatus(Answer, frozen=True, kw_only=True):
 
     length: Annotated[int, Meta(description="How many wait.")]
     running: int
+    oldest_wait_s: Annotated[float | None, Meta(description="How long the longest has waited; null where none waits.")]
 
 
 class BackOff(Answer, frozen=True, kw_only=True):
@@ -145,13 +146,7 @@ def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
         devices=tuple(_device(runtime, view, now.at) for view in now.devices),
         host=HostStatus(memory_pressure=_pressure(runtime)),
         instances=tuple(_instance(view, now.at) for view in now.instances),
-        queues={
-            job_class.label: QueueStatus(
-                length=now.queue_lengths.get(job_class, 0),
-                running=now.running.get(job_class, 0),
-            )
-            for job_class in JobClass
-        },
+        queues={job_class.label: _queue(now, job_class) for job_class in JobClass},
         waiting=tuple(map(waiting, jobs.waiting)),
         running=tuple(map(running, jobs.running)),
         failed={
@@ -160,6 +155,15 @@ def status(runtime: Runtime, reloader: Reloader | None = None) -> Status:
         },
         config_error=reloader.error if reloader is not None else None,
         config_needs_restart=reloader.needs_restart if reloader is not None else (),
+    )
+
+
+def _queue(now: Snapshot, job_class: JobClass) -> QueueStatus:
+    length = now.queue_lengths.get(job_class, 0)
+    return QueueStatus(
+        length=length,
+        running=now.running.get(job_class, 0),
+        oldest_wait_s=round(now.oldest_wait_seconds.get(job_class, 0.0), 3) if length else None,
     )
 
 

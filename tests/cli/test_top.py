@@ -42,7 +42,9 @@ def job(number: int, **other: object) -> dict[str, Any]:
 
 def status(**other: object) -> dict[str, Any]:
     """A server with one card and one model."""
-    queues = {name: {"length": 0, "running": 0} for name in ("interactive", "background", "batch")}
+    queues = {
+        name: {"length": 0, "running": 0, "oldest_wait_s": None} for name in ("interactive", "background", "batch")
+    }
     told: dict[str, Any] = {"draining": False, "devices": [device("gpu0")], "instances": [instance("m")]}
     return {**told, "queues": queues, "waiting": [], "failed": {}, "config_error": None, **other}
 
@@ -85,7 +87,10 @@ def test_a_bar_shows_whose_the_memory_is() -> None:
 
 def test_the_view_says_who_waits_and_why() -> None:
     """Counts, the oldest wait, the estimate, reasons, slots, and what is wrong."""
-    queues = {"interactive": {"length": 0, "running": 1}, "background": {"length": 2, "running": 0}}
+    queues = {
+        "interactive": {"length": 0, "running": 1},
+        "background": {"length": 2, "running": 0, "oldest_wait_s": 7.0},
+    }
     failed = {"bad": {"retry_after_s": 5.0, "reason": "no memory"}}
     away = device("gpu1", available=False, why="GPU is lost")
     lease = device("gpu2", lease={"owner": "ComfyUI", "state": "held", "left_s": None})

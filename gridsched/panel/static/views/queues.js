@@ -26,14 +26,13 @@ function card() {
   const figures = h("dl", { class: "figures" },
     h("div", {}, h("dt", {}, "waiting"), waiting), h("div", {}, h("dt", {}, "running"), running), h("div", {}, h("dt", {}, "longest wait"), oldest));
   const element = h("li", {}, h("div", {}, name, about), figures);
-  return { element, update: (/** @type {{name: string, queue: any, waiting: any[]}} */ each) => {
+  return { element, update: (/** @type {{name: string, queue: any}} */ each) => {
     mark(element, "class", `card queue class-${each.name}`);
     say(name, each.name);
     say(about, ABOUT[each.name] ?? "");
     say(waiting, each.queue.length);
     say(running, each.queue.running);
-    const longest = each.queue.oldest_wait_s ?? (each.queue.length ? Math.max(0, ...each.waiting.map((job) => job.waited_s)) : null);
-    say(oldest, longest === null ? "–" : span(longest));
+    say(oldest, span(each.queue.oldest_wait_s));
   } };
 }
 
@@ -70,7 +69,7 @@ export function queues(root) {
   /** @type {(items: any[]) => void} */
   const set = rows(cards, (each) => each.name, card);
   return (/** @type {any} */ status) => {
-    set(CLASSES.map((name) => ({ name, queue: status.queues[name], waiting: status.waiting.filter((/** @type {any} */ each) => each.class === name) })));
+    set(CLASSES.map((name) => ({ name, queue: status.queues[name] })));
   };
 }
 
