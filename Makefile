@@ -47,7 +47,7 @@ test: .venv/.test .cache/clients/litellm/made
 
 test-external: .venv/.external
 	sh tests/external/install.sh
-	$(BIN)/pytest tests/external
+	$(BIN)/pytest -n 2 --dist loadfile tests/external
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -121,7 +121,7 @@ export function effective(root, saved) {
   };
   filter.addEventListener("input", () => told && draw());
   root.append(h("div", { class: "section-head" }, h("h2", {}, "Every setting")),
-    h("div", { class: "filters" }, h("div", { class: "field" }, h("label", { for: "settings-filter" }, "Named"), filter), count), h("div", { class: "scroll" }, element));
+    h("div", { class: "filters" }, h("div", { class: "field" }, h("label", { for: "settings-filter" }, "Named"), filter), count), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Every setting" }, element));
   return { allow: (/** @type {boolean} */ allowed) => {
     isAllowed = allowed;
     if (told) draw();

@@ -3,7 +3,7 @@
 import { ask } from "/panel/api.js";
 import { h, mark, put, say } from "/panel/dom.js";
 import { known, watch } from "/panel/state.js";
-import { button } from "/panel/ui.js";
+import { button, fail } from "/panel/ui.js";
 import { lineElement } from "/panel/views/line.js";
 import { everyModel } from "/panel/views/models.js";
 import { CLASSES } from "/panel/views/queues.js";
@@ -88,14 +88,17 @@ function decisions(root) {
 function engines(root) {
   const select = /** @type {HTMLSelectElement} */ (h("select", { id: "log-of" }));
   const place = h("pre", { class: "lines scroll", tabindex: "0", role: "group", "aria-label": "Lines of the log" });
+  let asked = 0;
   const read = async () => {
+    const mine = ++asked;
     const told = await ask("GET", `/api/logs/${encodeURIComponent(select.value)}?lines=500`);
+    if (mine !== asked) return; // another log was chosen meanwhile
     say(place, told.lines.length ? told.lines.join("\n") : "Nothing was written.");
     place.scrollTop = place.scrollHeight;
   };
   const names = async () => {
-    const before = select.value;
     const own = (await everyModel()).filter((each) => !each.base);
+    const before = select.value; // what was chosen while they were asked for, too
     put(select, h("option", { value: "gateway" }, "gateway (this server)"),
       own.map((each) => h("option", { value: each.id, selected: each.id === before }, `${each.id}${each.state === "cold" ? "" : ` (${each.state})`}`)));
   };
@@ -103,7 +106,7 @@ function engines(root) {
     await names();
     await read();
   });
-  select.addEventListener("change", () => refresh.click());
+  select.addEventListener("change", () => void read().catch(fail));
   root.append(h("h2", {}, "Logs of the engines"), h("div", { class: "filters" }, h("div", { class: "field" }, h("label", { for: "log-of" }, "Log of"), select), refresh), place);
   refresh.click();
 }
