@@ -64,7 +64,7 @@ def test_a_manager_hears_how_the_server_is_until_its_end(tmp_path: Path) -> None
             gateway.stop()
         assert (code, seconds < QUICK_SECONDS) == (75, True), seconds
         assert ear.until("STOPPING") == "1"
-        assert ear.heard[-1]["EXTEND_TIMEOUT_USEC"] == "52000000"
+        assert ear.heard[-1]["EXTEND_TIMEOUT_USEC"] == "54000000"
     assert token not in gateway.log.read_text(encoding="utf-8")
 
 
