@@ -41,9 +41,12 @@ demo: .venv/.demo
 	@$(@D)/bin/pip --disable-pip-version-check install --quiet --no-deps --no-compile --requirement $<
 	@touch $@
 
-# Side by side: half of the suite waits for processes. A file's tests stay together, because they may share a server.
+# Side by side, one more than two processors would take: half of the suite waits for processes. A file's tests stay
+# together, because they may share a server.
+BESIDE ?= 3
+
 test: .venv/.test .cache/clients/litellm/made
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --ignore tests/external
+	$(BIN)/pytest -n $(BESIDE) --dist loadfile --ignore tests/external
 
 test-external: .venv/.external
 	sh tests/external/install.sh
