@@ -49,11 +49,13 @@ class AsgiExchange:
         self.started = False
         self._send = send
 
-    async def send_start(self, status: int, headers: Sequence[Header]) -> None:
+    async def send_start(self, status: int, headers: Sequence[Header], first: bytes = b"") -> None:
         """Send the head."""
         self.started = True
         named = [*headers, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": named})
+        if first:
+            await self.send_body(first)
 
     async def send_body(self, data: bytes) -> None:
         """Send body bytes."""

@@ -48,8 +48,9 @@ class Exchange(Protocol):
     def started(self) -> bool:
         """Whether a head has been sent."""
 
-    async def send_start(self, status: int, headers: Sequence[Header]) -> None:
-        """Send the head, once. `X-Request-Id` is added here."""
+    async def send_start(self, status: int, headers: Sequence[Header], first: bytes = b"") -> None:
+        """Send the head, once, and the `first` bytes of the body with it, in one piece where the way down can.
+        `X-Request-Id` is added here."""
 
     async def send_body(self, data: bytes) -> None:
         """Send body bytes, after the head."""
@@ -65,8 +66,7 @@ def joined(headers: Iterable[Header]) -> dict[bytes, bytes]:
 
 async def send_whole(exchange: Exchange, status: int, headers: Sequence[Header], body: bytes) -> None:
     """A head and a body of known length."""
-    await exchange.send_start(status, [*headers, (b"content-length", b"%d" % len(body))])
-    await exchange.send_body(body)
+    await exchange.send_start(status, [*headers, (b"content-length", b"%d" % len(body))], body)
 
 
 async def send_problem(exchange: Exchange, problem: Problem, headers: Sequence[Header] = ()) -> None:

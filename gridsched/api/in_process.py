@@ -26,10 +26,11 @@ class InProcessExchange:
         self.query = b""
         self._kept = Kept()
 
-    async def send_start(self, status: int, headers: Sequence[Header]) -> None:
-        """Keep the head; of an answer that came to nothing nothing is kept."""
+    async def send_start(self, status: int, headers: Sequence[Header], first: bytes = b"") -> None:
+        """Keep the head; of an answer that came to nothing nothing is kept. Raises as `send_body`."""
         self.started, self.status, self.answer_headers = True, status, dict(headers)
         self._kept = Kept()
+        self._kept.add(first)
 
     async def send_body(self, data: bytes) -> None:
         """Keep body bytes. Raises RequestError where they have no end."""

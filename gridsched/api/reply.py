@@ -64,8 +64,9 @@ class PlainReply:
     async def body(self, data: bytes) -> None:
         """Pass bytes on, after the head."""
         if self.begun_at is None:
-            await self._start()
-        await self._exchange.send_body(data)
+            await self._start(data)
+        else:
+            await self._exchange.send_body(data)
 
     async def finish(self) -> bool:
         """An answer without a body still has a head."""
@@ -81,9 +82,9 @@ class PlainReply:
         await send_problem(self._exchange, problem, self._ours)
         return True
 
-    async def _start(self) -> None:
+    async def _start(self, first: bytes = b"") -> None:
         self.begun_at = trio.current_time()
-        await self._exchange.send_start(self.status, [*self._ours, *self._theirs])
+        await self._exchange.send_start(self.status, [*self._ours, *self._theirs], first)
 
 
 class Kept:

@@ -75,7 +75,6 @@ class EventStream:
                 self._refusal += data[: LONGEST_REFUSAL_BYTES - len(self._refusal)]
             return
         async with self._sending:
-            await self._commit()
             if self.begun_at is None:
                 self.begun_at = trio.current_time()
             await self._send(data)
@@ -141,22 +140,26 @@ class EventStream:
         """Whether the engine compressed it, although it was told not to."""
         return any(name == b"content-encoding" and value.lower() != b"identity" for name, value in self._theirs)
 
-    async def _commit(self) -> None:
-        """Send the head, once: the engine's where it has come, else 200 and the promise of events."""
+    async def _commit(self, first: bytes = b"") -> None:
+        """Send the head, once, with the first bytes: the engine's where it has come, else 200 and the promise of
+        events."""
         if self._exchange.started:
             return
         self._events = not self._theirs or self._has_events()
         if not self._events:
-            await self._exchange.send_start(self.status, [*self._ours, *self._theirs])
+            await self._exchange.send_start(self.status, [*self._ours, *self._theirs], first)
             return
         theirs = [header for header in self._theirs if header[0] not in _STREAM_NAMES]
         promise = theirs or [(b"content-type", EVENT_STREAM)]
         status = self.status if self._theirs else HTTP_OK
-        await self._exchange.send_start(status, [*self._ours, *promise, *STREAM_HEADERS])
+        await self._exchange.send_start(status, [*self._ours, *promise, *STREAM_HEADERS], first)
 
     async def _send(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-LONGEST_END_BYTES:]
-        await self._exchange.send_body(data)
+        if self._exchange.started:
+            await self._exchange.send_body(data)
+        else:
+            await self._commit(data)
         self._flowed_at = trio.current_time()
 
     async def _frame(self, error_json: bytes) -> None:
