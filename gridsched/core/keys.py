@@ -9,26 +9,34 @@ asked, and arrival decides. Must never reorder the jobs of one key.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gridsched.core.ids import JobId
+from gridsched.core.order import Order
 from gridsched.core.transitions import JobState
 
 if TYPE_CHECKING:  # queues keep lines
     from gridsched.core.queues import JobRecord, Rank
 
 
+in_turn = attrgetter("turn", "place", "number")
+"""Where a job stands in a queue in which keys take turns."""
+
+
 class Lines:
-    """The waiting jobs of one model and class, a line for each key. Adding to a line, taking its head and leaving it do
-    not depend on how many wait; whose turn it is costs a look at each key's head. The last turn that a key was served
+    """The waiting jobs of one model and class, a line for each key, and all in the order of their turns. Coming, being
+    next and leaving hardly depend on how many wait, nor of how many keys. The last turn that a key was served
     in is remembered: else two keys that always have a job there shared one turn for ever, before a third's next. So is
     the last of all: a key that comes back just after another was served goes before that one's next."""
 
-    __slots__ = ("_last", "_served", "by_key")
+    __slots__ = ("_last", "_order", "_served", "by_key")
 
     def __init__(self, records: "Iterable[JobRecord]" = ()) -> None:
         self.by_key: dict[str, OrderedDict[JobId, JobRecord]] = {}
+        self._order = Order((), in_turn)
         self._served: dict[str, int] = {}
         self._last = 0
         for record in records:
@@ -45,25 +53,29 @@ class Lines:
         if line:
             record.turn = max(record.turn, next(reversed(line.values())).turn + 1)
         line[record.job.id] = record
+        self._order.add(record)
 
     def put_back(self, record: "JobRecord") -> None:
         """Put a job at its old place: it shares the turn of the one behind it there, and goes before it. That it was
         served before came to nothing, and was no turn."""
         line = self.by_key.get(record.job.key)
-        behind = [other for other in line.values() if other.rank > record.rank] if line else []
-        if line is None or not behind:
+        behind = next((other for other in line.values() if other.rank > record.rank), None) if line else None
+        if line is None or behind is None:
             self._append(record, 0)
             return
-        record.turn = behind[0].turn
+        record.turn = behind.turn
+        before = list(takewhile(lambda job_id: job_id != behind.job.id, line))
         line[record.job.id] = record
-        for other in behind:
-            line.move_to_end(other.job.id)
+        for job_id in (record.job.id, *reversed(before)):
+            line.move_to_end(job_id, last=False)
+        self._order.add(record)
 
     def remove(self, record: "JobRecord") -> None:
         """Take a job out, wherever it stands: who is served has had its key's turn."""
         line = self.by_key[record.job.key]
         if record.state is JobState.RUNNING:
             self._served[record.job.key] = self._last = record.turn
+        self._order.remove(record)
         del line[record.job.id]
         if not line:
             del self.by_key[record.job.key]
@@ -74,12 +86,11 @@ class Lines:
 
     def due(self) -> "JobRecord | None":
         """The job whose turn it is: the lowest turn, then the oldest place."""
-        return min(self.heads(), key=in_turn, default=None)
+        return self._order.first()
 
-
-def in_turn(record: "JobRecord") -> tuple[int, float, int]:
-    """Where a job stands in a queue in which keys take turns."""
-    return (record.turn, record.place, record.number)
+    def before(self, record: "JobRecord") -> int:
+        """How many are to be served before a job that waits here."""
+        return self._order.before(record)
 
 
 class KeyTurns:

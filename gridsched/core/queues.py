@@ -14,12 +14,15 @@ import heapq
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gridsched.core.ids import GrantId, JobId, ModelName
 from gridsched.core.job import Job, JobClass
 from gridsched.core.keys import Lines, in_turn
+from gridsched.core.order import Order
 from gridsched.core.transitions import JobState
 
 if TYPE_CHECKING:  # a group stands at a model, and a model has queues
@@ -32,6 +35,8 @@ _, BACKGROUND, BATCH = CLASSES
 
 Rank = tuple[int, float, int]
 """(class, place, number): the smaller goes first, S1 and S2."""
+
+_in_place = attrgetter("place", "number")
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +84,7 @@ class ModelQueue:
 
     `count` is how many wait in all, `low` how many of them are background or batch. `warm_only` and `no_evict` count
     those with less than the full permission to load (S9), `gentle` the low jobs of families among the others (R10).
+    `orders` tell where a job stands in its class, None until somebody asks.
     """
 
     __slots__ = (
@@ -92,6 +98,7 @@ class ModelQueue:
         "lines",
         "low",
         "no_evict",
+        "orders",
         "warm_only",
     )
 
@@ -107,6 +114,7 @@ class ModelQueue:
         self.gentle = 0
         self.key = ""
         self.lines: tuple[Lines, ...] | None = None
+        self.orders: tuple[Order, ...] | None = None
 
     def add(self, record: JobRecord) -> None:
         """Put a job last in its queue; its place must not be before anybody's there."""
@@ -115,6 +123,8 @@ class ModelQueue:
             self._meet(job.key)
         if self.lines is not None:
             self.lines[job.job_class].add(record)
+        if self.orders is not None:
+            self.orders[job.job_class].add(record)
         self.by_class[job.job_class][job.id] = record
         self._counted(record, 1)
 
@@ -125,7 +135,8 @@ class ModelQueue:
         self.key = key
 
     def put_back(self, record: JobRecord) -> None:
-        """Put a job at its old place (P5, R10). Walks the queue where others stand behind it."""
+        """Put a job at its old place (P5, S11, R10). Walks those that stand before it, where others stand behind it:
+        it has been served already, so that they are few."""
         queue = self.by_class[record.job.job_class]
         if not queue or next(reversed(queue.values())).rank < record.rank:
             self.add(record)
@@ -134,10 +145,12 @@ class ModelQueue:
             self._meet(record.job.key)
         if self.lines is not None:
             self.lines[record.job.job_class].put_back(record)
+        if self.orders is not None:
+            self.orders[record.job.job_class].add(record)
+        before = [job_id for job_id, _ in takewhile(lambda item: item[1].rank < record.rank, queue.items())]
         queue[record.job.id] = record
-        for job_id, other in list(queue.items()):
-            if other.rank > record.rank:
-                queue.move_to_end(job_id)
+        for job_id in (record.job.id, *reversed(before)):
+            queue.move_to_end(job_id, last=False)
         self._counted(record, 1)
 
     def remove(self, record: JobRecord) -> None:
@@ -149,6 +162,10 @@ class ModelQueue:
             self.lines[job.job_class].remove(record)
             if not self.count:
                 self.lines = None
+        if self.orders is not None:
+            self.orders[job.job_class].remove(record)
+            if not self.count:
+                self.orders = None
 
     def _counted(self, record: JobRecord, change: int) -> None:
         self.count += change
@@ -180,6 +197,23 @@ class ModelQueue:
         """A class in the order in which it would be given slots. Walks the queue: for those who only look."""
         records = list(self.by_class[job_class].values())
         return records if self.lines is None else sorted(records, key=in_turn)
+
+    def stands_at(self, record: JobRecord) -> JobRecord:
+        """Whose place a job has that waits here. Where keys take turns the first to be served stands where the oldest
+        would."""
+        if self.lines is None:
+            return record
+        job_class = record.job.job_class
+        return self._orders()[job_class].at(self.lines[job_class].before(record))
+
+    def before(self, job_class: JobClass, record: JobRecord) -> int:
+        """How many of a class have a place here before a job's, which may wait elsewhere."""
+        return self._orders()[job_class].before(record) if self.by_class[job_class] else 0
+
+    def _orders(self) -> tuple[Order, ...]:
+        if self.orders is None:
+            self.orders = tuple(Order(queue.values(), _in_place) for queue in self.by_class)
+        return self.orders
 
     def waiting_keys(self) -> Iterable[str]:
         """The keys whose jobs wait here."""

@@ -4,7 +4,6 @@ Changes nothing; may be as slow as a person's patience, never runs inside a step
 """
 
 from collections.abc import Mapping
-from itertools import takewhile
 from math import inf
 from operator import itemgetter
 
@@ -98,11 +97,9 @@ def _waiting_record(state: State, job_id: JobId) -> JobRecord | None:
 
 
 def _position(state: State, record: JobRecord) -> int:
-    queues = [model.queue for model in state.waiting_models.values()]
-    job_class = record.job.job_class
-    rank = _stands_at(state.models[record.model].queue, job_class)[record].rank
-    ahead = (takewhile(lambda other: other.rank < rank, queue.by_class[job_class].values()) for queue in queues)
-    return 1 + sum(1 for others in ahead for _ in others)
+    stands = state.models[record.model].queue.stands_at(record)
+    queues = (model.queue for model in state.waiting_models.values())
+    return 1 + sum(queue.before(record.job.job_class, stands) for queue in queues)
 
 
 def _positions(state: State, job_class: JobClass) -> dict[JobRecord, int]:
