@@ -1,0 +1,1 @@
+"""What stands between a client and an engine costs: measured beside going there directly, and what else there is."""

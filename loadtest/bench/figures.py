@@ -1,0 +1,79 @@
+"""From rounds to figures: medians, spreads, and pairs of one round.
+
+Owns the arithmetic of a benchmark. Pure. Must never compare values of different rounds: what the machine did beside is
+the same only within one. A round without a value counts in no figure, and where no round has one the figure is None.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+NOISE = 0.03
+"""Two sides that differ by less are called the same, however steady the rounds: a ratio, from what a program compared
+with itself shows here."""
+LEAST_ROUNDS = 3
+"""With fewer nothing is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The median of some rounds, and the lowest and the highest of them."""
+
+    median: float
+    lowest: float
+    highest: float
+
+
+def figure(values: Sequence[float | None]) -> Figure | None:
+    """Of the rounds that have a value; None where none has."""
+    known = [value for value in values if value is not None]
+    return Figure(median(known), min(known), max(known)) if known else None
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """The median of the rounds that have a value."""
+    found = figure(values)
+    return found.median if found else None
+
+
+def ratios(values: Sequence[float | None], reference: Sequence[float | None]) -> list[float | None]:
+    """Round by round, value over reference. Raises ValueError where there are not as many of both."""
+    return [value / base if value is not None and base else None for value, base in zip(values, reference, strict=True)]
+
+
+def added(values: Sequence[float | None], reference: Sequence[float | None]) -> list[float | None]:
+    """Round by round, value less reference. Raises ValueError where there are not as many of both."""
+    return [
+        value - base if value is not None and base is not None else None
+        for value, base in zip(values, reference, strict=True)
+    ]
+
+
+def verdict(paired: Sequence[float | None], *, lower_is_better: bool) -> str:
+    """What the ratios of two revisions say: "better", "worse", "same" or "undecided".
+
+    Better or worse is what every round but at most one in five says, with a median beyond NOISE; the same is a median
+    within NOISE. With fewer than LEAST_ROUNDS rounds, or when they contradict one another, it is undecided.
+    """
+    known = [value for value in paired if value is not None]
+    if len(known) < LEAST_ROUNDS:
+        return "undecided"
+    found = median(known)
+    if abs(found - 1.0) <= NOISE:
+        return "same"
+    agreeing = sum((value > 1.0) == (found > 1.0) for value in known)
+    if len(known) - agreeing > len(known) // 5:
+        return "undecided"
+    return "better" if (found < 1.0) == lower_is_better else "worse"
+
+
+def knee(loads: Sequence[float], values: Sequence[float | None], limit: float) -> float | None:
+    """The first load at which the value is over twice its value at the lowest one, or over `limit`; None: nowhere.
+
+    `limit` is in the values' own unit. A load without a value is one that could not be carried, and is the knee.
+    """
+    first = next((value for value in values if value is not None), None)
+    for load, value in zip(loads, values, strict=True):
+        if value is None or value > limit or (first is not None and first > 0 and value > 2 * first):
+            return load
+    return None
