@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ SHOWN_BY_ALERTS = frozenset(
 """Seen in the gateway's timeline and in the restarts; `held` and roll-backs raise alerts."""
 
 
+@cache
 def yaml(name: str) -> Any:
-    """One of Prometheus' files."""
+    """One of Prometheus' files, read once."""
     return YAML(typ="safe").load(CONFIG / "prometheus" / name)
 
 

@@ -1,6 +1,7 @@
 """Every rule and every attack that the scheduler was proved against has a test that carries its name."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 STORIES = Path(__file__).parents[1] / "stories"
@@ -55,6 +56,7 @@ ATTACKS = [f"{letter}{number}" for letter, last in (("A", 14), ("B", 13), ("C", 
 """Short sequences of events that broke a draft of the rules: deadlocks, starvation, contradictions."""
 
 
+@cache
 def words_of_stories() -> set[str]:
     """All words of the names of the stories."""
     texts = (path.read_text(encoding="utf-8") for path in STORIES.glob("test_*.py"))

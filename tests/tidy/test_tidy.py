@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,68 +24,86 @@ def label(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+@dataclass
+class Facts:
+    """What the rules ask of one file, read and parsed once."""
+
+    text: str
+    doc: str
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=list)
+    imported: set[str] = field(default_factory=set)
+    calls: list[ast.Call] = field(default_factory=list)
 
 
-@pytest.mark.parametrize("path", SOURCE, ids=label)
-def test_a_source_file_is_of_a_size_that_can_be_read(path: Path) -> None:
-    """No file over 700 lines; one over 500 gives its reason; every module says what it owns."""
+def facts(path: Path) -> Facts:
+    """A file taken apart."""
     text = path.read_text(encoding="utf-8")
-    doc = ast.get_docstring(ast.parse(text)) or ""
-    assert doc, "a module says at its top what it owns and what it must never do"
-    lines = text.count("\n")
-    assert lines <= LONGEST_FILE
-    assert lines <= LONG_FILE or "long" in doc.lower(), "over 500 lines: the docstring says why it is this long"
-
-
-@pytest.mark.parametrize("path", SOURCE, ids=label)
-def test_a_function_is_of_a_size_that_can_be_read(path: Path) -> None:
-    """No function over the limit."""
-    too_long = {f.name: f.end_lineno - f.lineno + 1 for f in functions(path) if f.end_lineno is not None}
-    assert {name: lines for name, lines in too_long.items() if lines > LONGEST_FUNCTION} == {}
-
-
-@pytest.mark.parametrize("path", PURE, ids=label)
-def test_the_pure_floors_import_nothing_that_acts(path: Path) -> None:
-    """No clock, randomness, logging, files or trio in core and vram."""
-    imported = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            imported |= {name.name.split(".")[0] for name in node.names}
+    tree = ast.parse(text)
+    found = Facts(text, ast.get_docstring(tree) or "")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.functions.append(node)
+        elif isinstance(node, ast.Import):
+            found.imported |= {name.name.split(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            imported.add(node.module.split(".")[0])
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in {"open", "print", "input"}, f"line {node.lineno}"
-    assert imported & IMPURE_NAMES == set()
+            found.imported.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Call):
+            found.calls.append(node)
+    return found
 
 
-@pytest.mark.parametrize("path", TESTS, ids=label)
-def test_a_test_says_what_it_shows_and_does_not_sleep(path: Path) -> None:
-    """Every test has a docstring and checks something; none sleeps on the wall clock."""
-    text = path.read_text(encoding="utf-8")
-    assert not re.search(r"\btime\.sleep\(", text) or path.name == "fake_llama_server.py"
-    for function in functions(path):
-        if not function.name.startswith("test_"):
-            continue
-        assert ast.get_docstring(function), f"{function.name}: one line that says the behaviour"
-        body = ast.dump(function)
-        assert any(word in body for word in ("Assert(", "raises", "check", "expect", "assert")), (
-            f"{function.name} asserts nothing"
-        )
+def test_a_source_file_is_of_a_size_that_can_be_read_and_pure_where_it_must_be() -> None:
+    """No file over 700 lines, one over 500 gives its reason, every module says what it owns, no function is over the
+    limit; in core and vram no clock, randomness, logging, files or trio."""
+    faults = []
+    for path in SOURCE:
+        found = facts(path)
+        lines = found.text.count("\n")
+        if not found.doc:
+            faults.append(f"{label(path)}: a module says at its top what it owns and what it must never do")
+        if lines > LONGEST_FILE or (lines > LONG_FILE and "long" not in found.doc.lower()):
+            faults.append(f"{label(path)}: {lines} lines; over {LONG_FILE} the docstring says why it is this long")
+        for function in found.functions:
+            length = (function.end_lineno or 0) - function.lineno + 1
+            if length > LONGEST_FUNCTION:
+                faults.append(f"{label(path)}: {function.name} has {length} lines")
+        if path in PURE:
+            faults += [f"{label(path)}: imports {name}" for name in found.imported & IMPURE_NAMES]
+            for call in found.calls:
+                if isinstance(call.func, ast.Name) and call.func.id in {"open", "print", "input"}:
+                    faults.append(f"{label(path)}:{call.lineno}: {call.func.id}()")
+    assert PURE
+    assert faults == []
 
 
-def test_every_skip_gives_its_reason() -> None:
-    """A skipped test that does not say why is a test that nobody misses."""
+def checks(function: ast.AST) -> bool:
+    """Whether a test asserts something, or calls what does."""
+    for node in ast.walk(function):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if isinstance(node, ast.Assert) or any(word in name for word in ("raises", "check", "expect", "assert")):
+            return True
+    return False
+
+
+def test_a_test_says_what_it_shows_and_does_not_sleep_or_skip_in_silence() -> None:
+    """Every test has a docstring and checks something, none sleeps on the wall clock, and one that is skipped gives
+    its reason: without it nobody misses the test."""
+    faults = []
     for path in TESTS:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            if node.func.attr in {"skip", "skipif", "xfail"}:
-                reasons = [word.arg for word in node.keywords if word.arg == "reason"]
-                assert reasons, f"{label(path)}:{node.lineno}"
+        found = facts(path)
+        if re.search(r"\btime\.sleep\(", found.text) and path.name != "fake_llama_server.py":
+            faults.append(f"{label(path)}: sleeps")
+        for function in found.functions:
+            if function.name.startswith("test_"):
+                if not ast.get_docstring(function):
+                    faults.append(f"{label(path)}: {function.name}: one line that says the behaviour")
+                if not checks(function):
+                    faults.append(f"{label(path)}: {function.name} asserts nothing")
+        for call in found.calls:
+            skips = isinstance(call.func, ast.Attribute) and call.func.attr in {"skip", "skipif", "xfail"}
+            if skips and not any(word.arg == "reason" for word in call.keywords):
+                faults.append(f"{label(path)}:{call.lineno}: skips without a reason")
+    assert faults == []
 
 
 def test_the_floors_hold() -> None:
