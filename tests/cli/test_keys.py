@@ -10,7 +10,7 @@ from gridsched.cli.main import main
 from gridsched.settings.admin_token import read_admin_token
 from gridsched.settings.api_keys import FILE, digest_of, read_keys
 from gridsched.settings.paths import DataDir
-from tests.support.gateway import Gateway, simulated_gateway
+from tests.support.gateway import PLAIN, Gateway, simulated_gateway
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_H6_a_damaged_file_is_a_sentence_of_every_verb(data_dir: Path, capsys: p
 
 def until(gateway: Gateway, status: int, headers: dict[str, str]) -> bool:
     """Whether a caller comes to be answered so: the server looks at its keys once a second."""
-    with httpx.Client(base_url=gateway.url, headers=headers, timeout=30.0, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.url, headers=headers, timeout=30.0, **PLAIN) as client:
         return gateway.comes_to(lambda: client.get("/v1/models").status_code == status)
 
 

@@ -15,7 +15,7 @@ from openai import ConflictError, NotFoundError, OpenAI
 from openai.types import Batch
 
 from tests.faults.bench import Bench, Served, begin, serve
-from tests.support.gateway import Gateway
+from tests.support.gateway import PLAIN, Gateway
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +126,7 @@ def test_a_batch_of_ten_thousand_lines_survives_three_kills_with_every_line_once
     for number in range(0, KILLED_LINES, DAMAGED_EVERY):
         lines[number] = b'{"custom_id": "r%d", "method": "GET"}\n' % number
     began = time.monotonic()
-    with httpx.Client(base_url=bench.gateway.url, trust_env=False, timeout=30.0) as client:
+    with httpx.Client(base_url=bench.gateway.url, timeout=30.0, **PLAIN) as client:
         file = client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", b"".join(lines))}).json()
         made = {"input_file_id": file["id"], "endpoint": "/v1/embeddings", "completion_window": "24h"}
         batch_id = str(client.post("/v1/batches", json=made).json()["id"])

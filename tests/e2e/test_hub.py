@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support import hub_host
-from tests.support.gateway import Gateway, start
+from tests.support.gateway import PLAIN, Gateway, start
 from tests.support.hub_host import HubHost
 from tests.support.tiny_model import make_tiny_chat
 
@@ -78,9 +78,7 @@ class Operator:
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Mapping[str, object]]:
         """Status and answer."""
-        answer = httpx.request(
-            method, self._url + path, json=body, headers=self._headers, trust_env=False, timeout=60.0
-        )
+        answer = httpx.request(method, self._url + path, json=body, headers=self._headers, **PLAIN, timeout=60.0)
         return answer.status_code, answer.json()
 
     def download(self) -> Mapping[str, object]:

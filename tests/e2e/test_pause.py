@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from gridsched.engine.find import find_engine
-from tests.support.gateway import Gateway, start
+from tests.support.gateway import PLAIN, Gateway, start
 from tests.support.processes import gone, watched
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ def complete(server: Gateway, model: str, tokens: int, **more: object) -> str:
 def streamed(server: Gateway, model: str, tokens: int) -> str:
     """The same, as it comes: what is silent for longer than the stall limit would be ended."""
     body = {"model": model, "stream": True, **words(tokens)}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, trust_env=False, timeout=60.0) as answer:
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60.0, **PLAIN) as answer:
         lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: ")]
     assert lines[-1] == "[DONE]", lines[-1]
     return "".join(json.loads(line)["choices"][0]["text"] for line in lines[:-1])
@@ -109,7 +109,7 @@ def last_seq(server: Gateway) -> int:
 def wait_for(server: Gateway, since: int, event: str, model: str) -> dict[str, object]:
     """The first line of that kind after a number."""
     params = {"since": str(since)}
-    with httpx.stream("GET", f"{server.url}/api/events", params=params, trust_env=False, timeout=20.0) as log:
+    with httpx.stream("GET", f"{server.url}/api/events", params=params, timeout=20.0, **PLAIN) as log:
         for line in log.iter_lines():
             if line.startswith("data:"):
                 said: dict[str, object] = json.loads(line[5:])
@@ -122,7 +122,7 @@ def wait_for(server: Gateway, since: int, event: str, model: str) -> dict[str, o
 def chatting(server: Gateway) -> Iterator[None]:
     """Somebody's answer is generated all the while; then they leave."""
     body = {"model": CHAT, "stream": True, **words(1500)}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, trust_env=False, timeout=60.0) as answer:
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60.0, **PLAIN) as answer:
         lines = answer.iter_lines()  # kept: the connection ends with it
         next(lines)
         yield

@@ -7,7 +7,7 @@ import subprocess
 import httpx
 import pytest
 
-from tests.support.gateway import Gateway, clean_environment, command
+from tests.support.gateway import PLAIN, Gateway, clean_environment, command
 from tests.support.processes import gone, watched
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ CHAT = {"model": "smollm2", "messages": [{"role": "user", "content": "Count to o
 
 
 def chat(server: Gateway, **changes: object) -> httpx.Response:
-    return httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | changes, trust_env=False, timeout=60.0)
+    return httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | changes, timeout=60.0, **PLAIN)
 
 
 def test_P5_a_killed_child_is_started_again_and_the_next_chat_answered(own_server: Gateway) -> None:
@@ -33,7 +33,7 @@ def test_P5_a_stream_that_has_begun_ends_with_an_error_frame(own_server: Gateway
     """The client is told; there is no `[DONE]` that pretends."""
     request = CHAT | {"stream": True, "max_tokens": 400, "ignore_eos": True}
     url = f"{own_server.url}/v1/chat/completions"
-    with httpx.stream("POST", url, json=request, trust_env=False, timeout=60.0) as answer:
+    with httpx.stream("POST", url, json=request, timeout=60.0, **PLAIN) as answer:
         lines = answer.iter_lines()
         first = next(line for line in lines if '"content"' in line)
         os.kill(own_server.children()[0], signal.SIGKILL)
@@ -69,7 +69,7 @@ def test_P8_a_running_answer_is_finished_before_the_gateway_goes(own_server: Gat
     chat(own_server)
     request = CHAT | {"stream": True, "max_tokens": 60, "ignore_eos": True}
     url = f"{own_server.url}/v1/chat/completions"
-    with httpx.stream("POST", url, json=request, trust_env=False, timeout=60.0) as answer:
+    with httpx.stream("POST", url, json=request, timeout=60.0, **PLAIN) as answer:
         lines = answer.iter_lines()
         next(line for line in lines if '"content"' in line)
         own_server.process.send_signal(signal.SIGTERM)

@@ -6,6 +6,7 @@ from loadtest import decisions
 from loadtest.decisions import Counts, Followed, Line, counts_of
 from tests.loadtest.lines import START, Log, raw
 from tests.loadtest.stub import Reply, frames, serving
+from tests.support.gateway import PLAIN
 
 STREAM = {"Content-Type": "text/event-stream"}
 
@@ -74,7 +75,7 @@ async def test_the_log_is_followed_from_its_first_line() -> None:
     followed = Followed()
     async with (
         serving(lambda _: Reply(200, STREAM, pieces, hold=True)) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=stub.url, **PLAIN) as http,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(followed.follow, http)
@@ -101,7 +102,7 @@ async def test_a_log_that_breaks_off_says_why(reply: Reply, fault: str) -> None:
     followed = Followed()
     async with (
         serving(lambda _: reply) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=stub.url, **PLAIN) as http,
     ):
         await followed.follow(http)
         assert not await followed.wait_for(lambda line: line.event == "ready", at_most_seconds=5.0)
@@ -114,7 +115,7 @@ async def test_a_log_that_broke_off_is_caught_up_with() -> None:
     replies = [(raw(4, 0.0, "load"),), (raw(5, 1.0, "start"), raw(6, 2.0, "load"))]
     async with (
         serving(lambda _: Reply(200, STREAM, frames(*replies.pop(0), end=""))) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=stub.url, **PLAIN) as http,
     ):
         await followed.follow(http, since=3)
         assert followed.fault
@@ -130,7 +131,7 @@ async def test_a_log_that_is_there_and_never_ends_is_not_waited_for(monkeypatch:
     pieces = frames(raw(1, 0.0, "load"), end="")
     async with (
         serving(lambda _: Reply(200, STREAM, pieces, hold=True)) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=stub.url, **PLAIN) as http,
     ):
         with trio.fail_after(10.0):
             await followed.follow(http, once=True)

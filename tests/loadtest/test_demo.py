@@ -14,6 +14,7 @@ from gridsched.cli import demo
 from gridsched.cli.main import main
 from gridsched.settings.load import load
 from loadtest.fetch import Models
+from tests.support.gateway import PLAIN
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "4000", "soon"])
@@ -55,7 +56,7 @@ def test_the_demo_on_simulated_hardware_shows_the_marks_keeps_its_server_and_end
         try:
             said = _read_until(demo_process, "The server stays up until Ctrl-C")
             url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
-            assert httpx.get(f"{url}/health", trust_env=False).json()["can_serve"] is True
+            assert httpx.get(f"{url}/health", **PLAIN).json()["can_serve"] is True
             demo_process.send_signal(signal.SIGINT)
             code = demo_process.wait(60)
         finally:
@@ -64,7 +65,7 @@ def test_the_demo_on_simulated_hardware_shows_the_marks_keeps_its_server_and_end
     assert code == 0
     assert re.search(r"^chat alone +10 +0 ", said, re.MULTILINE)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/health", trust_env=False)
+        httpx.get(f"{url}/health", **PLAIN)
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_an_interrupted_demo_ends_its_server(
     assert "Traceback" not in rest
     for _ in range(200):  # after kill -9 it is the kernel that tells the server
         try:
-            httpx.get(f"{url}/health", trust_env=False)
+            httpx.get(f"{url}/health", **PLAIN)
         except httpx.TransportError:
             return
         threading.Event().wait(0.05)

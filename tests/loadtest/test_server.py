@@ -6,6 +6,7 @@ from loadtest import server
 from loadtest.server import FAMILIES, ServerFault
 from tests.loadtest.stand_in import GIB, StandIn
 from tests.loadtest.stub import Asked, Reply, as_json, serving
+from tests.support.gateway import PLAIN
 
 PAGE = """# HELP gridsched_model_loads_total Loads that ended.
 # TYPE gridsched_model_loads_total counter
@@ -23,7 +24,7 @@ other_total 99
 
 async def counters_of(reply: Reply) -> server.Counters:
     """What is read from a page."""
-    async with serving(lambda _: reply) as stub, httpx.AsyncClient(base_url=stub.url, trust_env=False) as http:
+    async with serving(lambda _: reply) as stub, httpx.AsyncClient(base_url=stub.url, **PLAIN) as http:
         return await server.counters(http)
 
 
@@ -55,7 +56,7 @@ async def test_a_page_that_is_none_tells_nothing(reply: Reply) -> None:
 async def test_a_look_finds_models_devices_and_versions() -> None:
     """What models may take of a device is less what others have and what is kept free."""
     stand_in = StandIn()
-    async with serving(stand_in) as stub, httpx.AsyncClient(base_url=stub.url, trust_env=False) as http:
+    async with serving(stand_in) as stub, httpx.AsyncClient(base_url=stub.url, **PLAIN) as http:
         told = await server.look(http)
         status = await server.told(http, "/api/status")
     assert [one.id for one in told.models] == ["big", "seeing", "small", "embedder"]
@@ -93,7 +94,7 @@ async def test_what_lists_no_models_cannot_be_tested(raw: bytes) -> None:
     """Whatever it answers, it is a sentence."""
     async with (
         serving(lambda _: Reply(200, {}, (raw,))) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=stub.url, **PLAIN) as http,
     ):
         with pytest.raises(ServerFault, match="lists no models"):
             await server.look(http)
@@ -104,7 +105,7 @@ async def test_a_server_that_answers_whatever_it_is_asked_is_no_gridsched() -> N
     """What it does is not known, and no 0."""
     async with (
         serving(lambda _: as_json({"error": "Unexpected endpoint"})) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=stub.url, **PLAIN) as http,
     ):
         assert await server.status(http) is None
         assert await server.sample(http, 1.0) is None
@@ -116,7 +117,7 @@ async def test_a_server_that_never_ends_an_answer_is_not_waited_for(monkeypatch:
     begins = Reply(200, {"Content-Length": "1000"}, (b" ",), hold=True)
     async with (
         serving(lambda _: begins) as stub,
-        httpx.AsyncClient(base_url=stub.url, trust_env=False, timeout=60.0) as http,
+        httpx.AsyncClient(base_url=stub.url, timeout=60.0, **PLAIN) as http,
     ):
         with trio.fail_after(10.0):
             assert await server.told(http, "/api/status") is None
@@ -131,6 +132,6 @@ async def test_a_key_that_is_not_taken_is_told_as_such() -> None:
     def refuse(_: Asked) -> Reply:
         return as_json({"error": {"message": "no"}}, status=401)
 
-    async with serving(refuse) as stub, httpx.AsyncClient(base_url=stub.url, trust_env=False) as http:
+    async with serving(refuse) as stub, httpx.AsyncClient(base_url=stub.url, **PLAIN) as http:
         with pytest.raises(httpx.HTTPStatusError):
             await server.look(http)

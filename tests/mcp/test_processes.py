@@ -20,7 +20,7 @@ from gridsched.mcp.bridge import WATCHDOGS, merged_name
 from gridsched.mcp.tools import TOOLS
 from tests.mcp.clients import connected, leaves_generators_behind
 from tests.mcp.test_server import carried_out
-from tests.support.gateway import Gateway, clean_environment, command, free_port, start
+from tests.support.gateway import PLAIN, Gateway, clean_environment, command, free_port, start
 
 LOOPS = ("asyncio", "trio")
 MODEL = "sim-chat-2b"
@@ -174,7 +174,7 @@ def test_L3_a_client_process_that_is_killed_in_mid_load_costs_nothing(machine: M
         assert processor_seconds(machine.gateway) - before < 0.5 + 0.02 * 10
     finally:
         process.kill()
-    assert httpx.get(f"{machine.gateway.url}/health", trust_env=False).json()["can_serve"]
+    assert httpx.get(f"{machine.gateway.url}/health", **PLAIN).json()["can_serve"]
 
 
 LARGE = "sim-chat-4b"

@@ -10,7 +10,7 @@ from gridsched.api.listen import listen
 from gridsched.app.restarting import refuse_one_port_for_two
 from gridsched.settings.load import Surroundings, parse
 from gridsched.settings.schema import Settings
-from tests.support.gateway import begin, free_port, start
+from tests.support.gateway import PLAIN, begin, free_port, start
 
 
 def settings(text: str) -> Settings:
@@ -57,7 +57,7 @@ def test_H6_the_panel_s_port_serves_all_under_the_same_rules(tmp_path: Path) -> 
     gateway = start(tmp_path, "--sim", "--config", str(config))
     try:
         panel = f"http://127.0.0.1:{port}"
-        with httpx.Client(trust_env=False, timeout=30.0) as client:
+        with httpx.Client(timeout=30.0, **PLAIN) as client:
             for url in (panel, gateway.url):
                 assert "text/html" in client.get(url).headers["content-type"]
                 assert client.get(f"{url}/api/status").json()["version"]

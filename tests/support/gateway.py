@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import httpx
 import pytest
@@ -18,6 +19,18 @@ from tests.support.processes import engines_of
 
 START_TRIES = 600
 """Tries of 0.1 s: a cold start of two engines on a busy machine."""
+
+
+class Plain(TypedDict):
+    """What every request over plain HTTP on this machine is told."""
+
+    trust_env: bool
+    verify: bool
+
+
+PLAIN: Plain = {"trust_env": False, "verify": False}
+"""No proxy of the environment; and no reading of the machine's authorities, which for each request would cost more of
+the processor than the request."""
 
 
 def free_port() -> int:
@@ -47,11 +60,11 @@ class Gateway:
 
     def get(self, path: str, **params: str) -> httpx.Response:
         """One plain GET."""
-        return httpx.get(self.url + path, params=params, trust_env=False, timeout=10.0)
+        return httpx.get(self.url + path, params=params, timeout=10.0, **PLAIN)
 
     def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """One JSON POST."""
-        return httpx.post(self.url + path, json=body, headers=headers, trust_env=False, timeout=60.0)
+        return httpx.post(self.url + path, json=body, headers=headers, timeout=60.0, **PLAIN)
 
     def events(self) -> list[dict[str, object]]:
         """The decision log so far."""

@@ -21,7 +21,7 @@ from gridsched.watchdog.places import Places
 from gridsched.watchdog.processes import identify
 from gridsched.watchdog.program import port_told, prepare, watch
 from gridsched.watchdog.watch import owner_of, read_beat
-from tests.support.gateway import clean_environment, free_port
+from tests.support.gateway import PLAIN, clean_environment, free_port
 from tests.watchdog.conftest import until
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ class Dog:
             f"http://127.0.0.1:{port}/mcp",
             json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
             headers={"Authorization": f"Bearer {token}"},
-            trust_env=False,
+            **PLAIN,
             timeout=LONG_SECONDS,
         )
         result: dict[str, Any] = answer.json()["result"]
@@ -193,7 +193,7 @@ def test_a_second_watchdog_and_a_taken_port_end_with_their_codes(tmp_path: Path)
         with dog(other, "--port", "0", "--", "--config", "x") as fourth:
             assert fourth.process.wait(LONG_SECONDS) == 2
             assert "name it before the --" in fourth.text()
-        answer = httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
+        answer = httpx.get(f"http://127.0.0.1:{port}/health", **PLAIN)
         assert answer.json()["gateway"]["state"] == "not_running"
         assert made.places.token.read_text(encoding="ascii").strip() not in answer.text + made.text()
         made.process.send_signal(signal.SIGINT)
