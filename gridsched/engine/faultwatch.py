@@ -41,12 +41,14 @@ class FaultWatch:
 
     def end(self) -> bytes:
         """The answer has ended: what is still to be sent, nothing of one that says nothing but a device's fault."""
-        return b"" if self._holding and is_device_fault(self._held) else self._let_go()
+        return b"" if self._holding and self.fault else self._let_go()
 
     @property
     def fault(self) -> bool:
         """Whether what is known of it says that a device fails."""
-        return is_device_fault(self._held if self._holding else self._seen)
+        if self._holding:
+            return is_device_fault(self._held)
+        return _WORD in self._seen and is_device_fault(self._seen)
 
     def _let_go(self) -> bytes:
         data, self._held, self._holding = self._held, b"", False

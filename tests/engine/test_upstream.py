@@ -11,7 +11,8 @@ import trio
 import trio.testing
 
 from gridsched.engine.address import Address, Port
-from gridsched.engine.upstream import KNOCK_SECONDS, QUIET_SECONDS, SocketUpstream, open_answer, read_all
+from gridsched.engine.upstream import SocketUpstream, open_answer, read_all
+from gridsched.engine.wire import KNOCK_SECONDS, QUIET_SECONDS
 from gridsched.ports import EngineAnswer, UpstreamFailure, UpstreamFailureKind
 from tests.engine.conftest import ONE, PATIENCE_SECONDS, Bench, descriptors
 
