@@ -8,9 +8,10 @@ never let an address pass that is not a public one, unless a person has named ho
 import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import httpx
+if TYPE_CHECKING:  # it takes as long to import as all that is here takes to be used
+    import httpx
 
 PORTS: Final = {"http": 80, "https": 443}
 """The schemes that are asked, and their ports; no other port is, on a host that nobody has named."""
@@ -33,7 +34,7 @@ class Refused(Exception):
 class Place:
     """Where a URL leads. `named`: a person has allowed this host and port, whatever its addresses are."""
 
-    url: httpx.URL
+    url: "httpx.URL"
     host: str
     port: int
     named: bool
@@ -47,6 +48,8 @@ class Place:
 
 def place_of(text: str, named: frozenset[str]) -> Place:
     """Read a URL with the parser that asks for it, so that no two of them disagree. Raises Refused."""
+    import httpx  # noqa: PLC0415 - whoever fetches has it
+
     try:
         url = httpx.URL(text)
         host = url.raw_host.decode("ascii").rstrip(".").lower()

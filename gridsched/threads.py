@@ -5,7 +5,9 @@ nobody's fault here, and passes. Every worker thread of the server is asked for 
 """
 
 import errno
+import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,6 +24,8 @@ SHORTAGES = frozenset((errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, 
 
 SHORTAGE_RETRY_SECONDS = 0.05
 
+_importing = trio.Lock()
+
 
 async def in_thread(
     work: Callable[[], T], *, limiter: trio.CapacityLimiter | None = None, abandon_on_cancel: bool = False
@@ -34,6 +38,14 @@ async def in_thread(
             if str(error) != NO_THREAD:
                 raise
         await trio.sleep(SHORTAGE_RETRY_SECONDS)
+
+
+async def imported(*names: str) -> None:
+    """Have these modules imported, which was put off because a start does not need them. In the loop an import would
+    hold every stream for as long as it takes."""
+    async with _importing:  # of a module that is being imported the table has the half that is there
+        if missing := [name for name in names if name not in sys.modules]:
+            await in_thread(lambda: [importlib.import_module(name) for name in missing])
 
 
 def begin(thread: threading.Thread) -> None:

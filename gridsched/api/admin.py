@@ -1,4 +1,4 @@
-"""Everything beside the data plane: health, metrics, the decision log, and the verbs of `control`. Quart on trio.
+"""What is beside the data plane and /health: metrics, the decision log, and the verbs of `control`. Quart on trio.
 
 Owns these routes and the shape of their errors. Must never be on the path of an inference request.
 """
@@ -18,8 +18,7 @@ from gridsched.api.elsewhere import method_not_allowed, not_found
 from gridsched.api.events import events
 from gridsched.api.exchange import joined
 from gridsched.api.gate import caller_of
-from gridsched.api.health import deep, health
-from gridsched.api.management import add_verbs, as_json, as_segments
+from gridsched.api.management import add_verbs, as_segments
 from gridsched.api.seat import House
 from gridsched.api.status_feed import StatusFeed
 from gridsched.control.authority import Scope
@@ -28,12 +27,6 @@ from gridsched.control.problems import (
     RequestError,
 )
 from gridsched.control.services import Services
-
-LONGEST_BODY_BYTES = 1024 * 1024
-"""A configuration is the longest body here; whoever calls this application refuses a longer one."""
-
-OPEN = frozenset({"get_health"})
-"""What needs no scope."""
 
 
 class Connection(TrioASGIHTTPConnection):
@@ -80,19 +73,8 @@ def build(house: House, services: Services, panel: Blueprint | None = None) -> Q
 
 
 def _add_routes(app: QuartTrio, house: House, services: Services) -> None:
-    began, feed = trio.current_time(), StatusFeed(house.runtime, services.reloader)
+    feed = StatusFeed(house.runtime, services.reloader)
     one_page = trio.Lock()
-
-    @app.get("/health")
-    async def get_health() -> Response:
-        may_read = Scope.READ in caller_of(request.scope).scopes
-        told = health(house, began, services.reloader, may_read=may_read)
-        if request.args.get("deep") not in {"1", "true"}:
-            return as_json(told)
-        if (problem := _refusal(house, Scope.INFERENCE, Scope.READ)) is not None:  # it makes models work
-            return _problem(problem)
-        told["deep"] = checked = await deep(house)
-        return as_json(told, 503 if checked["status"] == "failed" else 200)
 
     @app.get("/metrics")
     async def get_metrics() -> Response:
@@ -110,7 +92,7 @@ def _add_errors(app: QuartTrio, house: House, panel: Blueprint | None) -> None:
     @app.before_request
     async def refuse_unallowed() -> Response | None:
         """What looks needs `read`, a verb what it says itself; that a route is not there is no secret."""
-        is_open = request.endpoint in OPEN or (panel is not None and request.blueprint == panel.name)
+        is_open = panel is not None and request.blueprint == panel.name
         if request.routing_exception is not None or is_open:
             return None
         problem = None if str(request.endpoint).startswith("verb_") else _refusal(house, Scope.READ)

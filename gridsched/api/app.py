@@ -4,12 +4,13 @@ Owns the server's own figures and its end: the listeners close at once, the deci
 open answers get their grace. `Front` fits `runtime.runtime.Front`.
 """
 
+import importlib
 import logging
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
@@ -23,18 +24,18 @@ from hypercorn.typing import (
     HTTPScope,
     Scope,
 )
-from quart import Blueprint
-from quart_trio import QuartTrio
 
-from gridsched.api import admin
 from gridsched.api.asgi import AsgiExchange, DataPlane, refuse_unread, request_id_of
-from gridsched.api.body import Incoming
+from gridsched.api.body import LONGEST_BESIDE_BYTES, Incoming
 from gridsched.api.connection import Connection, turn_away
 from gridsched.api.exchange import joined
-from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.gate import LOOKING, Gate, is_here, stamped
+from gridsched.api.health import PATH as HEALTH
+from gridsched.api.health import Health
+from gridsched.api.later import MODULE, Later
 from gridsched.api.observe import Observer
 from gridsched.api.origin import Origins
+from gridsched.api.resolve import Resolver, look_up
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
@@ -47,6 +48,10 @@ from gridsched.control.services import Services
 from gridsched.control.verb import Asker
 from gridsched.runtime.runtime import Runtime
 from gridsched.store.batches import BatchStore
+
+if TYPE_CHECKING:  # see `later`
+    from quart import Blueprint
+    from quart_trio import QuartTrio
 
 LONGEST_HEAD_BYTES = 64 * 1024
 REQUESTS_PER_CONNECTION = 1_000_000
@@ -76,11 +81,11 @@ class Agents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """What else answers: `agents` at `/mcp`; `panel` has the files that everybody may have. `listeners` are further
-    sockets on which all is served. `tracer` is told of each request of the data plane."""
+    """What else answers: `agents` at `/mcp`; `panel` makes what has the files that everybody may have. `listeners` are
+    further sockets on which all is served. `tracer` is told of each request of the data plane."""
 
     agents: Agents | None = None
-    panel: Blueprint | None = None
+    panel: "Callable[[], Blueprint] | None" = None
     listeners: tuple[socket.socket, ...] = ()
     tracer: Tracer = UNTRACED
 
@@ -131,15 +136,21 @@ class Front:
         house = self._house = House(
             runtime, self._settings, self._observer, self._authority, stop, self._resolve, self._tracer
         )
-        data_plane = DataPlane(house, self._store)
         services = self._services(runtime)
-        rest = admin.build(house, services, self._panel)
+        data_plane = DataPlane(house, self._store, Health(house, trio.current_time(), services.reloader))
+        rest = Later(partial(self._make_rest, house, services))
         app = ASGIWrapper(Dispatch(house, data_plane, rest, self._agents, services.audit))
         async with trio.open_nursery() as beside:
+            beside.start_soon(rest.run)
             if self._agents is not None:
                 await beside.start(self._agents.run, services)
             await self._listen(app, house, data_plane, services, stop)
             beside.cancel_scope.cancel()
+
+    def _make_rest(self, house: House, services: Services) -> "QuartTrio":
+        panel = self._panel() if self._panel is not None else None
+        made: QuartTrio = importlib.import_module(MODULE).build(house, services, panel)
+        return made
 
     async def _listen(
         self, app: ASGIWrapper, house: House, data_plane: DataPlane, services: Services, stop: trio.Event
@@ -189,7 +200,7 @@ class Dispatch:
     """
 
     def __init__(
-        self, house: House, data_plane: DataPlane, rest: QuartTrio, agents: Agents | None, audit: Audit | None = None
+        self, house: House, data_plane: DataPlane, rest: Later, agents: Agents | None, audit: Audit | None = None
     ) -> None:
         self._data_plane = data_plane
         self._audit = audit
@@ -223,7 +234,7 @@ class Dispatch:
         elif isinstance(admitted := self._gate.admit(scope, headers, address, trio.current_time()), Problem):
             self._note(scope, headers, str(address or ""), admitted)
             await self._say(scope, receive, answer, admitted)
-        elif in_data_plane(scope["path"]):
+        elif in_data_plane(scope["path"]) or scope["path"] == HEALTH:
             await self._data_plane(scope, receive, answer, admitted)
         elif (body := await self._whole_body(scope, receive, answer)) is not None:
             request_id = request_id_of(headers)
@@ -252,7 +263,7 @@ class Dispatch:
         """The body; None where there is nobody left to answer, or he has been refused."""
         incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
         try:
-            return await incoming.read(admin.LONGEST_BODY_BYTES)
+            return await incoming.read(LONGEST_BESIDE_BYTES)
         except RequestError as error:
             await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, error.problem)
             return None

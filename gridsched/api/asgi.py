@@ -17,9 +17,11 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from gridsched.api import mirrors
 from gridsched.api.batches import Batches, in_batches
-from gridsched.api.body import BODIES_AT_ONCE, Incoming, Room
+from gridsched.api.body import BODIES_AT_ONCE, LONGEST_BESIDE_BYTES, Incoming, Room
 from gridsched.api.elsewhere import method_not_allowed, not_found
 from gridsched.api.exchange import Exchange, joined, send_problem, send_whole
+from gridsched.api.health import PATH as HEALTH
+from gridsched.api.health import Health
 from gridsched.api.inference import Inference
 from gridsched.api.routes import MIRROR, ROUTES, listed_under
 from gridsched.api.seat import House
@@ -67,11 +69,12 @@ class AsgiExchange:
 
 
 class DataPlane:
-    """The ASGI application for everything in the data plane."""
+    """The ASGI application for everything in the data plane, and for how the server is."""
 
-    def __init__(self, house: House, store: BatchStore | None = None) -> None:
+    def __init__(self, house: House, store: BatchStore | None, health: Health) -> None:
         self._house = house
         self._inference = Inference(house)
+        self._health = health
         self._room = Room(lambda: BODIES_AT_ONCE * house.settings.max_body_bytes)
         self.batches = Batches(house, self._inference, store)
 
@@ -90,7 +93,8 @@ class DataPlane:
                     body = await self.batches.receive(scope, incoming)
                 else:
                     take = opened.enter_context(self._room.share())
-                    body = await incoming.read(figures.max_body_bytes, take)
+                    most = LONGEST_BESIDE_BYTES if scope["path"] == HEALTH else figures.max_body_bytes
+                    body = await incoming.read(most, take)
             except RequestError as error:
                 opened.close()
                 if scope["path"] in ROUTES:
@@ -133,6 +137,8 @@ class DataPlane:
         try:
             if in_batches(exchange.path):
                 return await self.batches.answer(exchange, upload)
+            if exchange.path == HEALTH:
+                return await self._how_it_is(exchange)
             return await self._route(exchange)
         except Exception:
             log.exception("a request to %s failed", exchange.path)
@@ -153,6 +159,11 @@ class DataPlane:
             return await _other_method(exchange, ("GET", "HEAD"))
         await send_problem(exchange, not_found(exchange.path))
         return True
+
+    async def _how_it_is(self, exchange: Exchange) -> bool:
+        if exchange.method in {"GET", "HEAD"}:
+            return await self._health.answer(exchange)
+        return await _other_method(exchange, ("GET", "HEAD"))
 
     async def _models(self, exchange: Exchange, listed: str) -> bool:
         """The list, or one model by any of its names; ids may contain slashes."""

@@ -25,6 +25,9 @@ DROPPED_BYTES = 1024 * 1024 * 1024
 """How much of a body that nobody wants is read before its connection is cut."""
 
 
+LONGEST_BESIDE_BYTES = 1024 * 1024
+"""Of what is not for the data plane: a configuration is the longest."""
+
 BODIES_AT_ONCE = 32
 """So many of the longest that are taken may be in memory; one byte more is told to come back."""
 ROOM_RETRY_SECONDS = 5.0

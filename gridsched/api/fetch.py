@@ -6,18 +6,15 @@ is counted as it comes and must be an image. Must never go where `hosts` does no
 credential, and never say what lies behind a name.
 """
 
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
-from ipaddress import ip_address
-from typing import Final, Protocol
+from functools import cache
+from typing import Final
 
 import httpx
-import trio
 
+from gridsched.api.resolve import Resolver, look_up
 from gridsched.hosts import Place, Refused, is_public, place_of
 from gridsched.threads import in_thread
 
@@ -40,26 +37,6 @@ _KINDS: Final = (
     ("image/bmp", 0, b"BM"),
 )
 _OTHER_NAMES: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
-
-
-_LOOK_UPS: Final = trio.CapacityLimiter(16)
-
-
-class Resolver(Protocol):
-    """Looks a host up."""
-
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """Every address of it. Raises OSError, or UnicodeError for what cannot be a host."""
-
-
-async def look_up(host: str, port: int) -> Sequence[str]:
-    """As the system does, in its order of preference. A look-up that nobody waits for any more may take its time: no
-    more than a few at once keep threads."""
-    with suppress(ValueError):
-        return (str(ip_address(host)),)
-    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await in_thread(ask, limiter=_LOOK_UPS, abandon_on_cancel=True)
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 @cache

@@ -5,13 +5,19 @@ so that it takes nothing from a chat.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qs
 
+import msgspec
 import trio
 
 from gridsched import __version__
+from gridsched.api.exchange import Exchange, send_problem, send_whole
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import House
 from gridsched.api.steps import run_step
+from gridsched.control.authority import Scope
+from gridsched.control.problems import plain
 from gridsched.control.reloading import Reloader
 from gridsched.control.status import availability
 from gridsched.core.commands import Rejection
@@ -20,6 +26,8 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.job import Job, JobClass, JobKind, OutcomeKind
 from gridsched.core.snapshot import Snapshot
 from gridsched.ports import Capability, CatalogModel
+
+PATH = "/health"
 
 DEEP_SECONDS = 30.0
 """How long the deep check waits for a slot and an answer, all models at once."""
@@ -39,6 +47,31 @@ _PROBES: Mapping[Capability, tuple[JobKind, str, bytes]] = {
 
 REFUSED = "the configuration on disk is refused; GET /api/status says why"
 """What those hear who may not read more: a fault quotes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Answers there. `began` is the clock when the front began to serve."""
+
+    house: House
+    began: float
+    reloader: Reloader | None = None
+
+    async def answer(self, exchange: Exchange) -> bool:
+        """Whoever asks may know it; the deep check makes models work, and is for who may have that."""
+        caller = exchange.caller
+        told = health(self.house, self.began, self.reloader, may_read=Scope.READ in caller.scopes)
+        status = 200
+        if parse_qs(exchange.query.decode("latin-1")).get("deep", [""])[0] in {"1", "true"}:
+            needed = (Scope.INFERENCE, Scope.READ)
+            if (problem := self.house.authority.refuse(caller, needed, exchange.headers)) is not None:
+                await send_problem(exchange, problem)
+                return True
+            told["deep"] = checked = await deep(self.house)
+            status = 503 if checked["status"] == "failed" else 200
+        body = msgspec.json.encode(told, enc_hook=plain)
+        await send_whole(exchange, status, [(b"content-type", b"application/json")], body)
+        return True
 
 
 def health(house: House, began: float, reloader: Reloader | None = None, *, may_read: bool = True) -> dict[str, object]:

@@ -11,19 +11,26 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from gridsched.api.body import beside
 from gridsched.api.decode import InferenceRequest
-from gridsched.api.fetch import Allowance, Fetcher, Image, Resolver, look_up
 from gridsched.api.members import BadBody, elements, inner_members, items
+from gridsched.api.resolve import Resolver, look_up
 from gridsched.api.settings import FrontSettings
 from gridsched.control.problems import invalid
 from gridsched.core.job import JobKind
 from gridsched.hosts import PORTS, Refused
+from gridsched.threads import imported
+
+if TYPE_CHECKING:
+    from gridsched.api.fetch import Image
+
+FETCH = "gridsched.api.fetch"
+"""Imported when the first image is to be fetched: it brings an HTTP library."""
 
 MOST_IMAGES = 16
 """Different images that one request may name by URL."""
@@ -86,7 +93,7 @@ class Link:
     param: str
     as_source: bool  # in the Messages API's own form
 
-    def value(self, image: Image) -> bytes:
+    def value(self, image: "Image") -> bytes:
         """What stands there instead."""
         data = base64.b64encode(image.data)
         kind = image.media_type.encode()
@@ -236,8 +243,11 @@ class Images:
         size = len(request.body) + sum(len(image.data) for image in images.values())
         return await beside(size, work)
 
-    async def _fetch(self, links: tuple[Link, ...], body_bytes: int, figures: FrontSettings) -> Mapping[str, Image]:
+    async def _fetch(self, links: tuple[Link, ...], body_bytes: int, figures: FrontSettings) -> "Mapping[str, Image]":
         """Each image once, some at a time, all of them within their time. Raises RequestError."""
+        await imported(FETCH)
+        from gridsched.api.fetch import Allowance, Fetcher  # noqa: PLC0415 - there by now, see `FETCH`
+
         fetcher = Fetcher(figures.image_max_bytes, figures.image_hosts, self._resolve)
         allowance = Allowance((figures.max_body_bytes - body_bytes) * 3 // 4)  # of what base64 makes of it
         images: dict[str, Image] = {}
@@ -266,7 +276,7 @@ class Images:
         return images
 
 
-def changed(request: InferenceRequest, links: tuple[Link, ...], images: Mapping[str, Image]) -> dict[str, bytes]:
+def changed(request: InferenceRequest, links: tuple[Link, ...], images: "Mapping[str, Image]") -> dict[str, bytes]:
     """The members with images in the place of links. Raises RequestError where a key on the way is given twice."""
     changes = {link.place: link.value(images[link.url]) for link in links}
     held = {member.key: request.body[member.value_start : member.end] for member in request.members}

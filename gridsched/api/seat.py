@@ -12,8 +12,8 @@ from functools import partial
 import trio
 
 from gridsched.api.exchange import Exchange
-from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.observe import Observer
+from gridsched.api.resolve import Resolver, look_up
 from gridsched.api.settings import FrontSettings
 from gridsched.api.steps import JSON, Sink, Way, run_step
 from gridsched.api.tracing import UNRECORDED, UNTRACED, Timed, Trace, Tracer

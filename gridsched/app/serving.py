@@ -3,6 +3,7 @@
 Owns what settings become of the parts' own figures, the signals, and who may use the server.
 """
 
+import importlib
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -41,7 +43,6 @@ from gridsched.library.places import DOWNLOADS
 from gridsched.library.shelf import Shelf
 from gridsched.mcp.door import Agents
 from gridsched.metrics.registry import Metrics
-from gridsched.panel.pages import blueprint
 from gridsched.runtime.decisions import DecisionLog, Line
 from gridsched.runtime.heartbeat import Beat
 from gridsched.runtime.runtime import Limits, Runtime
@@ -54,6 +55,9 @@ from gridsched.settings.api_keys import KeyFile
 from gridsched.settings.schema import Settings
 from gridsched.store.benchmarks import BenchmarkStore
 from gridsched.traces.setup import FLUSH_SECONDS
+
+if TYPE_CHECKING:  # see `api.later`
+    from quart import Blueprint
 
 REAP_SECONDS = 5.0
 """After a process's own grace it is killed; this is the time for that to show."""
@@ -153,8 +157,13 @@ def front_of(
 ) -> Front:
     """What serves clients: the API, agents, and the panel."""
     (listener, *others), batches = listeners, beside.batches
-    doors = Doors(Agents(), blueprint(), tuple(others), beside.tracing or UNTRACED)
+    doors = Doors(Agents(), _panel, tuple(others), beside.tracing or UNTRACED)
     return Front(listener, figures_of(settings), metrics, authority, store=batches, services=services, doors=doors)
+
+
+def _panel() -> "Blueprint":
+    made: Blueprint = importlib.import_module("gridsched.panel.pages").blueprint()  # see `api.later`
+    return made
 
 
 def runtime_of(found: Machine, settings: Settings, metrics: Metrics, manager: Manager, beside: Beside) -> Runtime:

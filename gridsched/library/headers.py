@@ -7,7 +7,6 @@ from collections import OrderedDict
 from threading import Lock
 
 from gridsched.library.hub import Hub, HubFile, Repo
-from gridsched.library.remote import read_remote
 from gridsched.library.shards import ModelFile
 
 READ_SECONDS = 30.0
@@ -30,6 +29,8 @@ class HubHeaders:
                 self._kept.move_to_end(key)
                 return known
         hub.check_may_ask()
+        from gridsched.library.remote import read_remote  # noqa: PLC0415 - it brings an HTTP library
+
         found = read_remote(hub.address(repo, file.path), hub.environ, seconds=READ_SECONDS)
         with self._lock:
             self._kept[key] = found

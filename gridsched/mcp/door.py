@@ -8,7 +8,6 @@ that there is none, and begins anew. There is no stream to listen to, which woul
 
 import importlib
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -17,6 +16,7 @@ import trio
 
 from gridsched.control.services import Services
 from gridsched.control.verb import Asker
+from gridsched.threads import imported
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,7 @@ class Agents:
 
     async def _run_manager(self, task_status: trio.TaskStatus[Serve] = trio.TASK_STATUS_IGNORED) -> None:
         """The SDK's part, entered and left in one task."""
-        if _SERVER not in sys.modules:
-            await trio.to_thread.run_sync(importlib.import_module, _SERVER)
+        await imported(_SERVER)
         server = importlib.import_module(_SERVER)
         manager = server.build(self._services)
         async with manager.run():

@@ -10,7 +10,6 @@ from time import time
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
-from werkzeug.http import parse_accept_header
 
 from gridsched import __version__
 from gridsched.core.ids import ModelName
@@ -205,6 +204,8 @@ class Metrics:
 
 def _prefers_openmetrics(accept: str) -> bool:
     """Whether a client takes it, and likes plain text no better."""
+    from werkzeug.http import parse_accept_header  # noqa: PLC0415 - with who asks for pages, not with the start
+
     liked = {OPENMETRICS: 0.0, PLAIN: 0.0}
     for named, quality in parse_accept_header(accept):
         kind = named.partition(";")[0].strip().lower()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from gridsched.api.fetch import Allowance, Fetcher, Image, look_up
+from gridsched.api.fetch import Allowance, Fetcher, Image
+from gridsched.api.resolve import look_up
 from gridsched.hosts import Refused, is_public, place_of
 from tests.support.image_host import JPEG, PNG, ImageHost, Part, answer, image_host, redirect, tls_pair
 

@@ -44,6 +44,7 @@ _FILES = {
 _AGENTS = {"POST /mcp": set(Scope)}
 """Each tool says what it needs; a key that may use none is shown none."""
 
+_HEALTH = {"GET /health": EVERYBODY}
 _LISTS = {f"GET {path}{more}": {INFERENCE, READ} for path in (MODELS, MIRROR) for more in ("", "/{id}")}
 
 PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
@@ -51,7 +52,7 @@ PLACED: Mapping[str, set[Scope] | frozenset[Scope]] = {
     **_FILES,
     **_LISTS,
     **_AGENTS,
-    "GET /health": EVERYBODY,
+    **_HEALTH,
     "GET /": EVERYBODY,
     "GET /panel/{name}": EVERYBODY,
     "GET /metrics": {READ},
@@ -191,7 +192,7 @@ def routes(house: House) -> Iterator[str]:
         path = re.sub(r"<(?:[^>]*:)?(\w+)>", r"{\1}", str(rule.rule))
         for method in sorted((rule.methods or set()) - OTHER_METHODS):
             yield f"{method} {path}"
-    yield from (*_DATA_PLANE, *_FILES, *_LISTS, *_AGENTS)
+    yield from (*_DATA_PLANE, *_FILES, *_LISTS, *_AGENTS, *_HEALTH)
 
 
 async def ask(client: Client, route: str, who: Who) -> tuple[int, str]:

@@ -14,8 +14,8 @@ import trio
 from trio.testing import MockClock
 
 from gridsched.api.app import Doors, Front
-from gridsched.api.fetch import Resolver, look_up
 from gridsched.api.listen import listen
+from gridsched.api.resolve import Resolver, look_up
 from gridsched.api.settings import FrontSettings
 from gridsched.api.tracing import UNTRACED
 from gridsched.app.beside import Beside
@@ -238,7 +238,7 @@ async def serving(  # noqa: PLR0913 - every part that a test may want to be anot
             runtime, authority, hub=hub, audit=kept.audit, configuration=kept.configuration, keyring=kept.keyring
         )
 
-    doors = Doors(Agents(), blueprint(), tracer=tracing or UNTRACED)
+    doors = Doors(Agents(), blueprint, tracer=tracing or UNTRACED)
     front = Front(listener, figures or FrontSettings(), metrics, authority, resolve, batches, services, doors)
 
     async def serve() -> None:
