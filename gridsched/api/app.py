@@ -25,23 +25,27 @@ from hypercorn.typing import (
     Scope,
 )
 
-from gridsched.api.asgi import AsgiExchange, DataPlane, refuse_unread, request_id_of
-from gridsched.api.body import LONGEST_BESIDE_BYTES, Incoming
+from gridsched.api.asgi import AsgiExchange
+from gridsched.api.body import LONGEST_BESIDE_BYTES
 from gridsched.api.connection import Connection, turn_away
-from gridsched.api.exchange import joined
-from gridsched.api.gate import LOOKING, Gate, is_here, stamped
+from gridsched.api.entrance import Entrance, Preflight
+from gridsched.api.exchange import joined, refuse_unread
+from gridsched.api.fast import FastConnection, Hall
+from gridsched.api.gate import LOOKING, Address, stamped
 from gridsched.api.health import PATH as HEALTH
 from gridsched.api.health import Health
 from gridsched.api.later import MODULE, Later
+from gridsched.api.listen import accept_all
 from gridsched.api.observe import Observer
-from gridsched.api.origin import Origins
+from gridsched.api.plane import DataPlane
 from gridsched.api.resolve import Resolver, look_up
 from gridsched.api.routes import in_data_plane
 from gridsched.api.seat import House
 from gridsched.api.settings import FrontSettings
 from gridsched.api.tracing import UNTRACED, Tracer
+from gridsched.api.watch import HangUps, IdleTimes
 from gridsched.control.audit import Audit
-from gridsched.control.authority import NOBODY, Authority
+from gridsched.control.authority import NOBODY, Authority, Caller
 from gridsched.control.leases import watch_owners
 from gridsched.control.problems import Header, Problem, RequestError
 from gridsched.control.services import Services
@@ -138,47 +142,66 @@ class Front:
         )
         services = self._services(runtime)
         data_plane = DataPlane(house, self._store, Health(house, trio.current_time(), services.reloader))
+        entrance = Entrance(house)
         rest = Later(partial(self._make_rest, house, services))
-        app = ASGIWrapper(Dispatch(house, data_plane, rest, self._agents, services.audit))
-        async with trio.open_nursery() as beside:
-            beside.start_soon(rest.run)
-            if self._agents is not None:
-                await beside.start(self._agents.run, services)
-            await self._listen(app, house, data_plane, services, stop)
-            beside.cancel_scope.cancel()
+        app = ASGIWrapper(Dispatch(house, entrance, data_plane, rest, self._agents, services.audit))
+        idle = IdleTimes(self._settings.keep_alive_seconds)
+        with HangUps() as hang_ups:
+            await self._stay(app, Hall(house, entrance, data_plane, hang_ups, idle), rest, services, stop)
 
     def _make_rest(self, house: House, services: Services) -> "QuartTrio":
         panel = self._panel() if self._panel is not None else None
         made: QuartTrio = importlib.import_module(MODULE).build(house, services, panel)
         return made
 
-    async def _listen(
-        self, app: ASGIWrapper, house: House, data_plane: DataPlane, services: Services, stop: trio.Event
-    ) -> None:
+    async def _stay(self, app: ASGIWrapper, hall: Hall, rest: Later, services: Services, stop: trio.Event) -> None:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(rest.run)
+            if self._agents is not None:
+                await beside.start(self._agents.run, services)
+            beside.start_soon(hall.idle.run)
+            await self._listen(app, hall, services, stop)
+            beside.cancel_scope.cancel()
+
+    async def _listen(self, app: ASGIWrapper, hall: Hall, services: Services, stop: trio.Event) -> None:
         """Serve connections until `stop` is set, and then for as long as their answers may take."""
         config, context = self._config(), WorkerContext(None)
 
-        async def serve_one(stream: trio.SocketStream) -> None:
-            if len(connections.child_tasks) > self._settings.most_connections:
-                await turn_away(stream)
+        def take(sock: socket.socket) -> None:
+            if len(connections.child_tasks) >= self._settings.most_connections:
+                turn_away(sock)
             else:
-                await Connection(
-                    app, config, context, stream, self._settings.write_stall_seconds, self._settings.certificate
-                ).run()
+                connections.start_soon(self._serve, app, config, context, hall, sock)
 
-        async with trio.open_nursery() as connections:
-            async with trio.open_nursery() as accepting:
-                listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in self._listeners]
-                accepting.start_soon(data_plane.batches.run)
-                await accepting.start(services.operations.run)
-                accepting.start_soon(watch_owners, services.runtime)
-                accepting.start_soon(partial(trio.serve_listeners, serve_one, listeners, handler_nursery=connections))
-                await stop.wait()
-                accepting.cancel_scope.cancel()
-            await context.terminated.set()
-            cut_off_at = trio.current_time() + self._settings.graceful_seconds
-            house.cut_off(cut_off_at)
-            connections.cancel_scope.deadline = cut_off_at + LAST_WORDS_SECONDS
+        async with trio.open_nursery() as watching:
+            watching.start_soon(hall.hang_ups.run)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as accepting:
+                    for listener in self._listeners:
+                        accepting.start_soon(accept_all, listener, take)
+                    accepting.start_soon(hall.data_plane.batches.run)
+                    await accepting.start(services.operations.run)
+                    accepting.start_soon(watch_owners, services.runtime)
+                    await stop.wait()
+                    accepting.cancel_scope.cancel()
+                await context.terminated.set()
+                hall.idle.stop()
+                cut_off_at = trio.current_time() + self._settings.graceful_seconds
+                hall.house.cut_off(cut_off_at)
+                watching.cancel_scope.deadline = cut_off_at + LAST_WORDS_SECONDS
+            watching.cancel_scope.cancel()
+
+    async def _serve(
+        self, app: ASGIWrapper, config: Config, context: WorkerContext, hall: Hall, sock: socket.socket
+    ) -> None:
+        """One client's connection, from accept to close."""
+        read: bytes | None = b""
+        settings = self._settings
+        if settings.certificate is None:
+            read = await FastConnection(hall, sock).run()
+        if read is not None:
+            stall_seconds = settings.write_stall_seconds
+            await Connection(app, config, context, sock, stall_seconds, settings.certificate, read).run()
 
     def _config(self) -> Config:
         config = Config()
@@ -193,57 +216,49 @@ class Front:
 
 
 class Dispatch:
-    """The outermost ASGI application: who may ask at all (H6), then the data plane, the rest to Quart.
+    """The ASGI application of what comes through hypercorn: who may ask at all (H6), then the data plane, the rest to
+    Quart.
 
     Quart answers an unknown path before the body is read, which resets the connection under the client's upload; so
     what goes there is read whole first, as on the data plane.
     """
 
     def __init__(
-        self, house: House, data_plane: DataPlane, rest: Later, agents: Agents | None, audit: Audit | None = None
+        self,
+        house: House,
+        entrance: Entrance,
+        data_plane: DataPlane,
+        rest: Later,
+        agents: Agents | None,
+        audit: Audit | None = None,
     ) -> None:
+        self._house = house
+        self._entrance = entrance
         self._data_plane = data_plane
         self._audit = audit
         self._agents = agents
         self._rest = rest
-        self._house = house
-        self._authority = house.authority
-        self._go_by(house.settings)
-
-    def _go_by(self, settings: FrontSettings) -> None:
-        """What is made of the figures, which may be others by the next request."""
-        self._settings = settings
-        self._origins = Origins(settings.host, settings.cors_origins, settings.names)
-        self._gate = Gate(self._authority, settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request. A connection makes no other kind of scope."""
         assert scope["type"] == "http"  # noqa: S101 - for the type checker
-        if self._settings is not self._house.settings:
-            self._go_by(self._house.settings)
         headers = joined(scope["headers"])
-        answer = _adding(self._origins.headers(headers), send)
-        address = self._gate.whence(scope["client"], headers)
-        by_any_name = self._by_any_name(here=is_here(address))
-        if (problem := self._origins.refuse(headers, by_any_name=by_any_name)) is not None:
-            self._note(scope, headers, str(address or ""), problem)
-            await self._say(scope, receive, answer, problem)
-        elif (preflight := self._origins.preflight(scope["method"], headers)) is not None:
-            await send({"type": "http.response.start", "status": 204, "headers": preflight})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif isinstance(admitted := self._gate.admit(scope, headers, address, trio.current_time()), Problem):
-            self._note(scope, headers, str(address or ""), admitted)
-            await self._say(scope, receive, answer, admitted)
-        elif in_data_plane(scope["path"]) or scope["path"] == HEALTH:
-            await self._data_plane(scope, receive, answer, admitted)
-        elif (body := await self._whole_body(scope, receive, answer)) is not None:
-            request_id = request_id_of(headers)
-            named = _adding(((b"x-request-id", request_id.encode()),), answer)
-            if self._agents is not None and scope["path"] in AGENTS:
-                asker = Asker(admitted, str(address or ""), "mcp", request_id, headers)
-                await self._agents(scope, receive, named, body, asker)
-            else:
-                await self._rest(stamped(scope, admitted, address, request_id), _replay(body, receive), named)
+        entered = self._entrance.look(scope["method"], scope["path"], headers, scope["client"])
+        answer = _adding(entered.for_browsers, send)
+        stall_seconds = self._house.settings.upload_stall_seconds
+        match entered.found:
+            case Preflight(answered):
+                await send({"type": "http.response.start", "status": 204, "headers": answered})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            case Problem() as problem:
+                self._note(scope, headers, str(entered.address or ""), problem)
+                await refuse_unread(AsgiExchange(scope, headers, receive, answer, NOBODY, stall_seconds), problem)
+            case Caller() as caller:
+                exchange = AsgiExchange(scope, headers, receive, answer, caller, stall_seconds)
+                if in_data_plane(scope["path"]) or scope["path"] == HEALTH:
+                    await self._data_plane.serve(exchange)
+                else:
+                    await self._beside(exchange, scope, receive, answer, entered.address)
 
     def _note(self, scope: HTTPScope, headers: Mapping[bytes, bytes], address: str, problem: Problem) -> None:
         """A change that was refused before anybody looked at what was to be changed."""
@@ -251,28 +266,29 @@ class Dispatch:
             asker = Asker(NOBODY, address, "rest", headers.get(b"x-request-id", b"").decode("latin-1"))
             self._audit.note(f"{scope['method']} {scope['path']}", {}, asker, "refused", problem)
 
-    def _by_any_name(self, *, here: bool) -> bool:
-        """Whether the server may be known by any name: to those who must show a key, which no page has. On loopback it
-        has none but its own, whoever asks; nor where nobody needs a key."""
-        return not self._authority.lets_all_in and self._is_asked_by_key(here=here)
-
-    def _is_asked_by_key(self, *, here: bool) -> bool:
-        return not here or (self._authority.has_keys and not self._origins.is_on_loopback)
-
-    async def _whole_body(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> bytes | None:
-        """The body; None where there is nobody left to answer, or he has been refused."""
-        incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
-        try:
-            return await incoming.read(LONGEST_BESIDE_BYTES)
-        except RequestError as error:
-            await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, error.problem)
-            return None
-
-    async def _say(
-        self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem
+    async def _beside(
+        self,
+        exchange: AsgiExchange,
+        scope: HTTPScope,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+        address: Address | None,
     ) -> None:
-        incoming = Incoming(scope, receive, self._settings.upload_stall_seconds)
-        await refuse_unread(AsgiExchange(scope, send, b"", NOBODY), incoming, problem)
+        """What is beside the data plane, once its body has come; whoever left meanwhile is not answered."""
+        try:
+            body = await exchange.incoming.read(LONGEST_BESIDE_BYTES)
+        except RequestError as error:
+            await refuse_unread(exchange, error.problem)
+            return
+        if body is None:
+            return
+        named = _adding(((b"x-request-id", exchange.request_id.encode()),), send)
+        if self._agents is not None and scope["path"] in AGENTS:
+            asker = Asker(exchange.caller, str(address or ""), "mcp", exchange.request_id, exchange.headers)
+            await self._agents(scope, receive, named, body, asker)
+        else:
+            stamp = stamped(scope, exchange.caller, address, exchange.request_id)
+            await self._rest(stamp, _replay(body, receive), named)
 
 
 def _adding(headers: tuple[Header, ...], send: ASGISendCallable) -> ASGISendCallable:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from hypercorn.typing import HTTPScope
 
 from gridsched.api.batch_asking import Office
 from gridsched.api.batch_lines import ENDPOINTS
@@ -18,7 +17,7 @@ from gridsched.api.batch_runner import BatchRunner
 from gridsched.api.body import Incoming
 from gridsched.api.decode import CLASS_WORDS
 from gridsched.api.elsewhere import method_not_allowed, not_found
-from gridsched.api.exchange import Exchange, joined, send_problem
+from gridsched.api.exchange import Exchange, send_problem
 from gridsched.api.files import FILES, Files, Page, life_of, may_see, seen_by, send_json
 from gridsched.api.inference import Inference
 from gridsched.api.members import BadBody, members
@@ -78,15 +77,15 @@ class Batches:
             self._files = Files(store, self._runner.busy_files, self._office.wall)
             house.observer.watch_batches(self._runner.by_status, self._runner.lines_remaining)
 
-    def takes(self, scope: HTTPScope) -> bool:
+    def takes(self, exchange: Exchange) -> bool:
         """Whether a request brings a file, which is written to disk while it comes."""
-        return scope["method"] == "POST" and scope["path"] == FILES
+        return exchange.path == FILES and exchange.method == "POST"
 
-    async def receive(self, scope: HTTPScope, body: Incoming) -> Upload | None:
+    async def receive(self, exchange: Exchange, body: Incoming) -> Upload | None:
         """The file that a request brings, None where the client left. Raises RequestError."""
         if (refusal := self.refusal()) is not None:
             raise RequestError(refusal)
-        content_type = joined(scope["headers"]).get(b"content-type", b"")
+        content_type = exchange.headers.get(b"content-type", b"")
         longest = self._house.settings.batches.max_file_bytes
         return await receive_upload(body, content_type, self._office.store.folder, longest)
 

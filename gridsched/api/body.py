@@ -5,12 +5,12 @@ reset under his upload: whoever is refused gets his answer at once, and what he 
 he comes to read it. Must never keep what is dropped.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import trio
-from hypercorn.typing import ASGIReceiveCallable, HTTPScope
 
 from gridsched.api.settings import LARGE_BODY_BYTES, MIB
 from gridsched.control.problems import Problem, RequestError
@@ -65,14 +65,18 @@ class Room:
             self._taken -= taken
 
 
-class Incoming:
-    """The body of one request. `more`: it has not ended yet. `stall_seconds` bounds the time in which no byte comes."""
+class Incoming(ABC):
+    """The body of one request, by whichever door it comes. `more`: it has not ended yet. `declared` are the bytes that
+    its client says it will send, 0 where it does not. `stall_seconds` bounds the time in which no byte comes."""
 
-    def __init__(self, scope: HTTPScope, receive: ASGIReceiveCallable, stall_seconds: float) -> None:
+    def __init__(self, declared: int, stall_seconds: float) -> None:
         self.more = True
-        self._receive = receive
         self._stall_seconds = stall_seconds
-        self._declared = _declared(scope)
+        self._declared = declared
+
+    @abstractmethod
+    async def _next(self) -> bytes | None:
+        """The door's next bytes, and `more` set to whether others follow; None where the client has left."""
 
     async def read(self, longest: int, take: Callable[[int], None] = lambda size: None) -> bytes | None:  # noqa: ARG005
         """All of it; None when the client leaves before its end. `take` hears of the bytes of a large one.
@@ -102,17 +106,10 @@ class Incoming:
 
     async def piece(self) -> bytes | None:
         """The next bytes; None where the client has left. Raises RequestError where none come."""
-        message = None
         with trio.move_on_after(self._stall_seconds):
-            message = await self._receive()
-        if message is not None and message["type"] == "http.request":
-            self.more = message.get("more_body", False)
-            return message.get("body", b"")
-        self.more = False
-        if message is None:  # what is left may still come, so the connection is of no more use
-            said = f"no byte of the body has come for {self._stall_seconds:g} s"
-            raise RequestError(Problem("request_timeout", said))
-        return None
+            return await self._next()
+        self.more = False  # what is left may still come, so the connection is of no more use
+        raise RequestError(Problem("request_timeout", f"no byte of the body has come for {self._stall_seconds:g} s"))
 
     async def drop(self) -> bool:
         """Read what nobody wants, within bounds; whether the client is still there."""
@@ -136,11 +133,6 @@ async def beside(size: int, work: Callable[[], Done]) -> Done:
     if size < LARGE_BODY_BYTES:
         return work()
     return await in_thread(work, limiter=ONE_LARGE if size < VERY_LARGE_BODY_BYTES else ONE_VERY_LARGE)
-
-
-def _declared(scope: HTTPScope) -> int:
-    """What the client says that it will send; the server has seen to it that it is a number."""
-    return max((int(value) for name, value in scope["headers"] if name == b"content-length"), default=0)
 
 
 def _too_long(longest: int) -> RequestError:

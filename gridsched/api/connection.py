@@ -1,7 +1,8 @@
-"""One client's connection: hypercorn's HTTP/1.1 on a transport of our own.
+"""One client's connection as hypercorn's HTTP/1.1 serves it, on a transport of our own: whatever is not plain enough
+for `fast`, and all that is encrypted.
 
-Owns the socket from accept to close: reading, writing, idle time, and noticing that a client has gone. It speaks
-HTTP/1.1 only. hypercorn's own transport is not used because with it
+Owns the socket until its end: reading, writing, idle time, and noticing that a client has gone. It speaks HTTP/1.1
+only. hypercorn's own transport is not used because with it
 - a client that closes between two requests holds its descriptor until the idle time is over;
 - a client that sends one request behind another is not seen to leave before the first is answered, since nothing is
   read meanwhile: its job would run to the end for nobody;
@@ -14,6 +15,7 @@ the reading closes the socket at once, and with it a write that is stuck.
 import logging
 import re
 import select
+import socket
 from contextlib import suppress
 from typing import Any, Final
 
@@ -37,8 +39,6 @@ READ_BYTES = 64 * 1024
 HANG_UP_POLL_SECONDS = 0.25
 """How often a client whose further request has to wait is looked at; nothing else tells that it has left."""
 
-TURN_AWAY_SECONDS = 1.0
-
 _GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
 _MALFORMED = "the request is not valid HTTP"
@@ -52,11 +52,11 @@ class _HungUp(Exception):
 class _Turn:
     """Set while the next request may be read. Waiting for it also finds out whether the client is still there."""
 
-    def __init__(self, socket: trio.socket.SocketType) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._event = trio.Event()
-        self._socket = socket
+        self._socket = sock
         self._poll = select.poll()
-        self._poll.register(socket.fileno(), select.POLLRDHUP)
+        self._poll.register(sock.fileno(), select.POLLRDHUP)
 
     async def clear(self) -> None:
         """The next request has to wait."""
@@ -82,15 +82,15 @@ class _Turn:
         return self._event.is_set()
 
 
-async def turn_away(stream: trio.SocketStream) -> None:
+def turn_away(sock: socket.socket) -> None:
     """Tell a client for whom there is no room, without reading what it asks."""
     problem = Problem("queue_full", "too many connections are open", retry_after_seconds=1.0)
     body = problem.body()
     lines = [b"HTTP/1.1 %d Too Many Requests" % problem.status, b"connection: close", b"content-length: %d" % len(body)]
     lines += [b"%s: %s" % header for header in problem.head()]
-    with suppress(trio.BrokenResourceError), trio.move_on_after(TURN_AWAY_SECONDS):
-        await stream.send_all(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-    await stream.aclose()
+    with suppress(OSError):
+        sock.send(b"\r\n".join(lines) + b"\r\n\r\n" + body)  # a new connection has room for as little as that
+    sock.close()
 
 
 def _target(target: bytes) -> tuple[bytes, bytes | None]:
@@ -155,23 +155,25 @@ class _Http1(H11Protocol):
 
 
 class Connection:
-    """Serves `app` on one accepted stream. `run` never raises for what a client does."""
+    """Serves `app` on one accepted socket. `run` never raises for what a client does."""
 
     def __init__(
         self,
         app: AppWrapper,
         config: Config,
         context: WorkerContext,
-        stream: trio.SocketStream,
+        sock: socket.socket,
         write_stall_seconds: float,
         certificate: Certificate | None = None,
+        read: bytes = b"",
     ) -> None:
-        """With a `certificate` TLS is spoken, by who is on this machine plain HTTP too."""
+        """With a `certificate` TLS is spoken, by who is on this machine plain HTTP too. `read` is what has been read of
+        it already."""
         self._app = app
         self._config = config
         self._context = context
-        self._accepted = stream
-        self._stream: trio.abc.Stream = stream
+        self._socket = sock
+        self._read_before = read
         self._write_stall_seconds = write_stall_seconds
         self._certificate = certificate
         self._sending = trio.Lock()
@@ -179,7 +181,13 @@ class Connection:
         self._reading = True
 
     async def run(self) -> None:
-        """From accept to close."""
+        """To its end, which is the socket's."""
+        try:
+            self._transport = Transport(self._socket, self._write_stall_seconds, self._read_before)
+        except OSError:
+            self._socket.close()
+            return  # gone already
+        self._stream: trio.abc.Stream = self._transport
         try:
             await self._serve()
         except Exception:
@@ -188,15 +196,14 @@ class Connection:
             await self._close()
 
     async def _serve(self) -> None:
-        sock = self._accepted.socket
+        sock = self._socket
         try:
             client = parse_socket_addr(sock.family, sock.getpeername())
             server = parse_socket_addr(sock.family, sock.getsockname())
-            self._stream = transport = Transport(self._accepted, self._write_stall_seconds)
         except OSError:
             return  # gone already
         here = client is not None and server is not None and of_one_machine(client[0], server[0])
-        if self._certificate is not None and not await self._agree(transport, self._certificate, here=here):
+        if self._certificate is not None and not await self._agree(self._transport, self._certificate, here=here):
             return
         async with TaskGroup() as self._tasks:
             self._protocol = _Http1(
@@ -244,7 +251,7 @@ class Connection:
             pass
         finally:
             self._reading = False
-            self._accepted.socket.close()
+            self._transport.close()
         await self._protocol.handle(Closed())
 
     async def _obey(self, event: Event) -> None:

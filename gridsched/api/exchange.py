@@ -4,13 +4,17 @@ A handler reads the request, sends a head once and then body bytes, and returns 
 message of an answer is the server's to send, after the handler and its watcher have ended.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
+from gridsched.api.body import Incoming
 from gridsched.api.dialects import whole
 from gridsched.api.routes import dialect_of
 from gridsched.control.authority import Caller
 from gridsched.control.problems import Header, Problem
+
+LONGEST_REQUEST_ID: Final = 128
 
 
 class Exchange(Protocol):
@@ -56,6 +60,24 @@ class Exchange(Protocol):
         """Send body bytes, after the head."""
 
 
+class Asking(Exchange, Protocol):
+    """A request as its door hands it on: the body has not been read, and the end of the answer is still to be sent."""
+
+    body: bytes
+    """Set by whoever has read it."""
+
+    @property
+    def incoming(self) -> Incoming:
+        """The body as it comes."""
+
+    async def while_there(self, answer: Callable[[], Awaitable[bool]]) -> bool:
+        """What `answer` says. It is cancelled, and this returns False or is cancelled itself, once the client has
+        left."""
+
+    async def finish(self) -> None:
+        """The end of the answer. Outside `while_there`."""
+
+
 def joined(headers: Iterable[Header]) -> dict[bytes, bytes]:
     """Each name once, the values of a repeated one as one list (RFC 9110, section 5.3), so that none is overlooked."""
     found: dict[bytes, bytes] = {}
@@ -73,3 +95,18 @@ async def send_problem(exchange: Exchange, problem: Problem, headers: Sequence[H
     """An error before any byte of an answer (H1)."""
     body = whole(dialect_of(exchange.path), problem.body())
     await send_whole(exchange, problem.status, [*headers, *problem.head()], body)
+
+
+async def refuse_unread(asking: Asking, problem: Problem) -> None:
+    """Answer before the body has come whole, and see to it that the client can read that."""
+    await send_problem(asking, problem)
+    await asking.incoming.drop()
+    await asking.finish()
+
+
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
+    """The client's own, if it is short and printable, else a new one."""
+    text = headers.get(b"x-request-id", b"").decode("latin-1")
+    if 0 < len(text) <= LONGEST_REQUEST_ID and text.isascii() and text.isprintable():
+        return text
+    return f"req-{secrets.token_hex(8)}"

@@ -26,6 +26,9 @@ LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 PANEL = "/panel/"
 """Where its files are; the page itself is at `/`."""
 
+_LOOKERS, _ASKERS = frozenset({Scope.INFERENCE, Scope.READ}), frozenset({Scope.INFERENCE})
+"""Whose scopes open the data plane: to who looks, and to who asks a model."""
+
 _CALLER, _ADDRESS, _REQUEST_ID = "gridsched.caller", "gridsched.address", "gridsched.request_id"
 
 
@@ -43,16 +46,16 @@ class Gate:
         return self._address(_address(client[0]) if client else None, headers)
 
     def admit(
-        self, scope: HTTPScope, headers: Mapping[bytes, bytes], address: Address | None, now: float
+        self, method: str, path: str, headers: Mapping[bytes, bytes], address: Address | None, now: float
     ) -> Caller | Problem:
         """Who asks, or why that gets nothing. In the data plane the caller may ask models."""
         here = is_here(address)
         caller = self._authority.identify(headers, here=here, address=str(address or ""), now=now)
         if isinstance(caller, Problem):
-            return NOBODY if _is_open(scope) else caller
-        if not in_data_plane(scope["path"]):
+            return NOBODY if _is_open(method, path) else caller
+        if not in_data_plane(path):
             return caller
-        needed = {Scope.INFERENCE, Scope.READ} if scope["method"] in LOOKING else {Scope.INFERENCE}
+        needed = _LOOKERS if method in LOOKING else _ASKERS
         return self._authority.refuse(caller, needed, headers) or caller
 
     def _address(self, peer: Address | None, headers: Mapping[bytes, bytes]) -> Address | None:
@@ -118,11 +121,10 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
     return caller
 
 
-def _is_open(scope: HTTPScope) -> bool:
+def _is_open(method: str, path: str) -> bool:
     """Whether the server is alive may be asked by all; the route says who may have its deep check. The panel's files
     are everybody's too: nobody could enter a key in a page that wants one."""
-    path = scope["path"]
-    return (path in {"/health", "/"} or path.startswith(PANEL)) and scope["method"] in LOOKING
+    return (path in {"/health", "/"} or path.startswith(PANEL)) and method in LOOKING
 
 
 def _is_forwarded(headers: Mapping[bytes, bytes]) -> bool:

@@ -6,10 +6,18 @@ with more, and a client that says nothing is asked whether its machine is still 
 
 import errno
 import logging
+import math
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
+
+import trio
+
+from gridsched.threads import SHORTAGE_RETRY_SECONDS, SHORTAGES
+
+log = logging.getLogger(__name__)
 
 BACKLOG = 512
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_PAUSE_SECONDS = 30, 10
@@ -20,28 +28,19 @@ MOST_DESCRIPTORS = 16 * 1024  # plenty for one machine's clients; a hundred MB o
 OWN_DESCRIPTORS = 256  # engines' pipes and pidfds, the store, log files; half, where that is less
 FEW_CONNECTIONS = 64
 SHORTAGE_SAID_SECONDS = 60.0
+UNSENT_BYTES = 16 * 1024
+"""How much of an answer the kernel takes that is not on its way yet: what is behind it is not read from the engine."""
+
+ACCEPTED_AT_ONCE = 64
+"""So many clients are taken before anybody else has a turn."""
+
+_NOT_TAKEN: Final = frozenset(
+    {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ETIMEDOUT, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
+    | {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENONET}
+)
+"""What was wrong with one client's connection before it was taken (accept(2))."""
+
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
-
-
-class _Shortage(logging.Filter):
-    """What trio says at each of its ten tries a second to accept a client, with a traceback: a sentence a minute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._again_at = 0.0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is said, in other words than trio's."""
-        _, why, _ = record.args if isinstance(record.args, tuple) else ("", record.getMessage(), "")
-        record.msg, record.args = "clients wait, because none can be accepted: %s", (why,)
-        record.exc_info = None
-        if record.created < self._again_at:
-            return False
-        self._again_at = record.created + SHORTAGE_SAID_SECONDS
-        return True
-
-
-logging.getLogger("trio.serve_listeners").addFilter(_Shortage())
 
 
 class CannotListen(Exception):
@@ -66,6 +65,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_PAUSE_SECONDS)
@@ -77,6 +77,34 @@ def listen(host: str, port: int) -> socket.socket:
             raise PortTaken(host, port, holder_of(port)) from None
         raise CannotListen(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return listener
+
+
+async def accept_all(listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
+    """Hand each client's connection, which does not block, to `take`, until cancelled; then the listener is closed.
+
+    Where there is no descriptor for one, clients wait; that is said once a minute. Raises OSError where the listener
+    itself is of no more use.
+    """
+    said_at = -math.inf
+    listener.setblocking(False)
+    with listener:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                for _ in range(ACCEPTED_AT_ONCE):
+                    sock, _ = listener.accept()
+                    sock.setblocking(False)
+                    take(sock)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                if error.errno in SHORTAGES:
+                    if trio.current_time() >= said_at + SHORTAGE_SAID_SECONDS:
+                        said_at = trio.current_time()
+                        log.error("clients wait, because none can be accepted: %s", error.strerror)  # noqa: TRY400 - it says all
+                    await trio.sleep(SHORTAGE_RETRY_SECONDS)
+                elif error.errno not in _NOT_TAKEN:
+                    raise
 
 
 def room_for_connections() -> int:

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from gridsched.api.asgi import AsgiBody
 from gridsched.api.body import ONE_LARGE, ONE_VERY_LARGE, VERY_LARGE_BODY_BYTES, Incoming, beside
 from gridsched.api.settings import LARGE_BODY_BYTES
 
@@ -23,7 +24,7 @@ def incoming(pieces: int, piece: bytes) -> Incoming:
             await trio.lowlevel.checkpoint()
         return {"type": "http.request", "body": bytes(bytearray(piece)), "more_body": left > 0}
 
-    return Incoming(cast("Any", {"headers": []}), receive, 1.0)
+    return AsgiBody(cast("Any", {"headers": []}), receive, 1.0)
 
 
 @pytest.mark.slow

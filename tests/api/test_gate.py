@@ -2,10 +2,8 @@
 
 from hashlib import sha256
 from ipaddress import ip_network
-from typing import Any, cast
 
 import pytest
-from hypercorn.typing import HTTPScope
 from trio.testing import MockClock
 
 from gridsched.api.exchange import joined
@@ -23,16 +21,10 @@ TRUSTED = ["10.0.0.0/24", "127.0.0.1", "fd00::/8"]
 def admitted(peer: str | None, trusted: list[str], path: str = "/v1/models", **headers: str) -> Caller | Problem:
     """What the gate says of a request, on a server without keys. Underscores stand for dashes."""
     named = {"host": "localhost:1234"} | {name.replace("_", "-"): value for name, value in headers.items()}
-    scope: dict[str, Any] = {
-        "method": "GET",
-        "path": path,
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
-        "client": (peer, 4711) if peer else None,
-    }
+    client = (peer, 4711) if peer else None
     gate = Gate(Authority("a" * 32), [ip_network(each) for each in trusted])
-    said = joined(scope["headers"])
-    return gate.admit(cast("HTTPScope", scope), said, gate.whence(scope["client"], said), 0.0)
+    said = joined((name.encode(), value.encode("latin-1")) for name, value in named.items())
+    return gate.admit("GET", path, said, gate.whence(client, said), 0.0)
 
 
 HERE = [

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gridsched.api.listen import CannotListen, PortTaken, crowded, holder_of, listen, room_for_connections
+from gridsched.api.listen import CannotListen, PortTaken, accept_all, crowded, holder_of, listen, room_for_connections
 
 
 def test_a_free_port_is_ours_at_once() -> None:
@@ -65,23 +65,24 @@ def test_what_the_server_keeps_for_itself_leaves_room_for_clients(
     assert [str(hard) in sentence and str(room) in sentence for sentence in told] == [True] * (room < 64)
 
 
-class Exhausted(trio.abc.Listener[trio.abc.Stream]):
+class Exhausted(socket.socket):
     """Nobody can be accepted."""
 
-    async def accept(self) -> trio.abc.Stream:
+    def accept(self) -> tuple[socket.socket, object]:
         """As the kernel says it."""
         raise OSError(errno.EMFILE, "Too many open files")
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 async def test_clients_that_cannot_be_accepted_are_told_of_once_a_minute(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
-    """The library says it ten times a second, with a traceback."""
-    with trio.move_on_after(30.0):
-        await trio.serve_listeners(trio.testing.lockstep_stream_pair, [Exhausted()])
+    """However often it is tried."""
+    listener = Exhausted()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    with socket.create_connection(listener.getsockname()), trio.move_on_after(30.0):
+        await accept_all(listener, socket.socket.close)
+    assert listener.fileno() < 0
     assert autojump_clock.current_time() >= 30.0
     (record,) = caplog.records
     assert record.getMessage() == "clients wait, because none can be accepted: Too many open files"

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.api.listen import listen
 from gridsched.api.settings import FrontSettings
 from gridsched.api.tls import CannotSpeakTls, Certificate, agreed
 from gridsched.api.transport import Transport, of_one_machine
@@ -88,10 +89,10 @@ async def test_plain_http_from_elsewhere_is_told_to_speak_tls(pair: tuple[FrontS
     """A 400 before anything of the request is read, in the shape of every error."""
     certificate = pair[0].certificate
     assert certificate is not None
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-    transport = Transport(await listener.accept(), 5.0)
-    async with client, listener:
+    with listen("127.0.0.1", 0) as listener:
+        client = await trio.open_tcp_stream("127.0.0.1", listener.getsockname()[1])
+        transport = Transport(listener.accept()[0], 5.0)
+    async with client:
         await client.send_all(b"GET /v1/models HTTP/1.1\r\nHost: rig\r\n\r\n")
         await client.send_eof()
         assert await agreed(transport, certificate, here=False) is None
