@@ -6,6 +6,7 @@ header about where somebody is that a proxy of ours has not written. Pure, but f
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, cast
 
@@ -22,6 +23,9 @@ Network = IPv4Network | IPv6Network
 
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
+
+KEPT_ADDRESSES = 256
+"""Of so many clients it is known what their addresses are."""
 
 PANEL = "/panel/"
 """Where its files are; the page itself is at `/`."""
@@ -43,14 +47,13 @@ class Gate:
     def whence(self, client: tuple[str, int] | None, headers: Mapping[bytes, bytes]) -> Address | None:
         """Where a request comes from, by its connection and what proxies of ours have written; None where nobody
         knows."""
-        return self._address(_address(client[0]) if client else None, headers)
+        return self._address(_peer(client[0]) if client else None, headers)
 
     def admit(
         self, method: str, path: str, headers: Mapping[bytes, bytes], address: Address | None, now: float
     ) -> Caller | Problem:
         """Who asks, or why that gets nothing. In the data plane the caller may ask models."""
-        here = is_here(address)
-        caller = self._authority.identify(headers, here=here, address=str(address or ""), now=now)
+        caller = self._authority.identify(headers, here=is_here(address), address=_text(address), now=now)
         if isinstance(caller, Problem):
             return NOBODY if _is_open(method, path) else caller
         if not in_data_plane(path):
@@ -94,6 +97,7 @@ class Gate:
             )
 
 
+@lru_cache(maxsize=KEPT_ADDRESSES)
 def is_here(address: Address | None) -> bool:
     """Whether a request from there comes from this machine."""
     return address is not None and address.is_loopback
@@ -145,6 +149,17 @@ def _forwarded(headers: Mapping[bytes, bytes]) -> list[str]:
 def _for(element: str) -> str:
     pairs: Iterator[tuple[str, str, str]] = (pair.strip().partition("=") for pair in element.split(";"))
     return next((value.strip().strip('"') for name, _, value in pairs if name.lower() == "for"), "")
+
+
+@lru_cache(maxsize=KEPT_ADDRESSES)
+def _peer(text: str) -> Address | None:
+    """The other end of a connection, as the kernel names it."""
+    return _address(text)
+
+
+@lru_cache(maxsize=KEPT_ADDRESSES)
+def _text(address: Address | None) -> str:
+    return str(address or "")
 
 
 def _address(text: str) -> Address | None:

@@ -12,6 +12,7 @@ opens could then use the models, and nothing in such a request tells it from one
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -33,6 +34,10 @@ EXPOSED = b", ".join(
     )
 )
 PREFLIGHT_SECONDS = 600
+KEPT_NAMES = 64
+"""Of so many hosts it is known what they are. Clients ask by one or two, and to find out costs more than all else that
+is looked at of a request."""
+
 _ASKED_BY_A_PREFLIGHT = b"origin, access-control-request-headers, access-control-request-private-network"
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z, \t]{0,4096}")
 
@@ -118,11 +123,13 @@ def _said(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1").strip().lower()
 
 
+@lru_cache(maxsize=KEPT_NAMES)
 def _is_loopback(name: str) -> bool:
     """A name that no name server can hand to somebody else: an address as such, or one under `localhost`."""
     return name == "localhost" or name.endswith(".localhost") or (_is_address(name) and ip_address(name).is_loopback)
 
 
+@lru_cache(maxsize=KEPT_NAMES)
 def _is_address(name: str) -> bool:
     try:
         ip_address(name)
@@ -131,6 +138,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=KEPT_NAMES)
 def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
