@@ -78,14 +78,17 @@ def _queue_full(state: State, job: Job, model: ModelState) -> Rejection | None:
     """S9. A job that is granted in its own step never waits, so no queue is too full for it."""
     count = state.counts[job.job_class]
     length, limit = count.waiting, state.policy.queues[job.job_class].max_length
-    whose: dict[str, object] = {}
-    full = f"the {job.job_class.label} queue is full: {length} jobs wait, the limit is {limit}"
+    of_key = False
     if length < limit and job.queue_share is not None:
         length, limit = count.of_key[job.key], length_of_share(job.queue_share, limit)
-        whose = {"key": job.key}
-        full = f"the key {job.key} has {length} jobs in the {job.job_class.label} queue, its share is {limit}"
+        of_key = True
     if length < limit or _is_granted_at_once(state, job, model):
         return None
+    whose: dict[str, object] = {}
+    full = f"the {job.job_class.label} queue is full: {length} jobs wait, the limit is {limit}"
+    if of_key:
+        whose = {"key": job.key}
+        full = f"the key {job.key} has {length} jobs in the {job.job_class.label} queue, its share is {limit}"
     seconds = count.retry_after_seconds(state.now, FIRST_RETRY_SECONDS)
     return Rejection(
         RejectionCode.QUEUE_FULL,

@@ -20,15 +20,15 @@ class Alarms(Generic[K]):
     """Moments in seconds by key; a key without one is not remembered. Those that have come are in `come` until they
     are set to another moment.
 
-    An entry of the heap counts only while it is still its key's moment; others are dropped when they come up, or when
+    An entry of the `heap` counts only while it is still its key's moment; others are dropped when they come up, or when
     the heap is mostly them.
     """
 
-    __slots__ = ("_heap", "_moments", "come")
+    __slots__ = ("_moments", "come", "heap")
 
     def __init__(self) -> None:
         self._moments: dict[K, float] = {}
-        self._heap: list[tuple[float, K]] = []
+        self.heap: list[tuple[float, K]] = []
         self.come: dict[K, float] = {}
 
     def at(self, key: K) -> float:
@@ -49,15 +49,15 @@ class Alarms(Generic[K]):
         if at <= now:
             self.come[key] = at
             return
-        heap = self._heap
+        heap = self.heap
         heappush(heap, (at, key))
         if len(heap) > SPARE + 4 * len(moments):
-            self._heap = [(moment, each) for each, moment in moments.items() if each not in self.come]
-            heapify(self._heap)
+            self.heap = [(moment, each) for each, moment in moments.items() if each not in self.come]
+            heapify(self.heap)
 
     def next_at(self, now: float) -> float:
         """The earliest moment after now, inf for none. What has come by now is in `come` from here on."""
-        heap = self._heap
+        heap = self.heap
         while heap:
             at, key = heap[0]
             if self._moments.get(key) == at:

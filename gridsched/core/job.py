@@ -20,12 +20,16 @@ class JobClass(IntEnum):
     @property
     def label(self) -> str:
         """The word used by clients, logs and metrics."""
-        return self.name.lower()
+        return _CLASS_LABELS[self]
 
     @property
     def is_low(self) -> bool:
         """Background and batch together are *low* work."""
         return self is not JobClass.INTERACTIVE
+
+
+_CLASS_LABELS = tuple(each.name.lower() for each in JobClass)
+"""Asked for in every line of the log and every head of an answer: a member's name takes several times as long."""
 
 
 class JobKind(Enum):

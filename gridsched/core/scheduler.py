@@ -308,7 +308,6 @@ class Scheduler:
     def _remember_deadlines(self) -> None:
         """S9: only jobs not granted in the step of their arrival ever wait; what holds them is noted (S9b)."""
         state = self._state
-        waiting_jobs = state.counts[0].waiting + state.counts[1].waiting + state.counts[2].waiting
         for record in state.entered:
             if record.grant_id is not None or record.state is not WAITING:
                 continue
@@ -321,7 +320,7 @@ class Scheduler:
                 longest_seconds = of_class_seconds
             if longest_seconds is not None:
                 record.deadline = record.place + longest_seconds + record.lost_seconds
-                state.deadlines.push(record, waiting_jobs)
+                state.deadlines.push(record, sum(count.waiting for count in state.counts))
         state.entered.clear()
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -368,7 +367,14 @@ class Scheduler:
             wake_at = state.plan_wake_at
         if state.groups and now < (families_at := families.next_at(state)) < wake_at:
             wake_at = families_at
-        return min(wake_at, state.tails.next_at(now), state.wakes.next_at(now), state.reliefs.next_at(now))
+        # Mostly there is nothing in two of them, and every event comes here.
+        if state.tails.heap and (tail_at := state.tails.next_at(now)) < wake_at:
+            wake_at = tail_at
+        if state.wakes.heap and (look_at := state.wakes.next_at(now)) < wake_at:
+            wake_at = look_at
+        if state.reliefs.heap and (relief_at := state.reliefs.next_at(now)) < wake_at:
+            wake_at = relief_at
+        return wake_at
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 

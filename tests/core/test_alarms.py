@@ -56,5 +56,5 @@ def test_a_moment_that_changes_all_the_time_costs_no_memory() -> None:
     made = alarms((ONE, 1.0), (TWO, -1.0))
     for number in range(10_000):
         made.set(ONE, 1000.0 + number, 0.0)
-    assert len(made._heap) < 100
+    assert len(made.heap) < 100
     assert (made.next_at(0.0), made.come) == (10_999.0, {TWO: -1.0})
