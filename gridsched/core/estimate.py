@@ -10,9 +10,10 @@ Pure, changes nothing, and must never be asked inside a step: it walks all waiti
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import chain
+from heapq import heapify, heapreplace
+from itertools import islice
 from math import inf
+from operator import attrgetter
 
 from gridsched.core.ids import DeviceName, JobId, ModelName
 from gridsched.core.instance import InstanceState
@@ -20,7 +21,7 @@ from gridsched.core.job import JobClass
 from gridsched.core.keys import KeyTurns
 from gridsched.core.modes import DeviceMode
 from gridsched.core.placement import Plan
-from gridsched.core.queues import JobRecord
+from gridsched.core.queues import JobRecord, ModelQueue
 from gridsched.core.residency import READY, GrantRecord, Instance, ModelState
 from gridsched.core.state import State
 
@@ -34,29 +35,27 @@ LONE_PART = 1.5
 """A mode that has lasted for more than this many chats with their tails is a conversation. A guess."""
 
 
-def forecast(state: State, now: float) -> Mapping[JobId, float]:
-    """When each waiting job will be granted, on the actor's clock. Who cannot be told anything is missing."""
-    return _Forecast(state, now).run()
+def forecast(state: State, now: float, most: int | None = None) -> Mapping[JobId, float]:
+    """When each waiting job will be granted, on the actor's clock. Who cannot be told anything is missing; and who is
+    not among the first `most` of a class at a model may be."""
+    return _Forecast(state, now, most).run()
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
     """One model's slots: heaps of when each is free next, all of them and those that low work may take. `modes` are
-    the devices it is on. `low` are its waiting low jobs, the longest starved first."""
+    the devices it is on."""
 
     model: ModelState
     modes: tuple[DeviceMode, ...]
     slots: list[float]
     low_slots: list[float]
-    low: list[JobRecord]
 
     def take(self, at: float, seconds: float, *, low: bool) -> None:
         """A step of this length begins on the slot that is free first."""
-        heappop(self.slots)
-        heappush(self.slots, at + seconds)
+        heapreplace(self.slots, at + seconds)
         if low:
-            heappop(self.low_slots)
-            heappush(self.low_slots, at + seconds)
+            heapreplace(self.low_slots, at + seconds)
 
     def low_at(self) -> float:
         """When low work finds a slot."""
@@ -66,9 +65,10 @@ class _Lane:
 class _Starved:
     """The low jobs of a lane as relief takes them (S5): each key's longest starved competes, keys in turn."""
 
-    def __init__(self, low: list[JobRecord], limit_seconds: float) -> None:
+    def __init__(self, queue: ModelQueue, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds
         self._lines: dict[str, list[JobRecord]] = {}
+        low = sorted((record for record in queue if not record.chat), key=attrgetter("place"))
         for record in reversed(low):
             self._lines.setdefault(record.job.key, []).append(record)
 
@@ -93,9 +93,10 @@ class _Starved:
 
 
 class _Forecast:
-    def __init__(self, state: State, now: float) -> None:
+    def __init__(self, state: State, now: float, most: int | None) -> None:
         self._state = state
         self._now = now
+        self._most = most
         self._granted_at: dict[JobId, float] = {}
         self._chats_end: dict[DeviceName, float] = {}
 
@@ -111,7 +112,7 @@ class _Forecast:
             if lane is not None:
                 self._serve_chats(lane)
                 lanes.append(lane)
-        low_lanes = [lane for lane in lanes if lane.low]
+        low_lanes = [lane for lane in lanes if lane.model.queue.low]
         ends = {mode.device: self._mode_ends_at(mode) for mode in self._state.modes.values()}
         held = [lane for lane in low_lanes if self._held_until(lane, ends) > self._now]
         self._give_turns([lane for lane in held if not _filled_by_chats(lane.model)], ends)
@@ -125,14 +126,13 @@ class _Forecast:
         """None for a model of which nobody can say when it will be there."""
         now = self._now
         instance = model.instance
-        low = sorted((record for record in model.queue if not record.chat), key=lambda record: record.place)
         if instance is not None and instance.state is READY:
             ends = [now + _rest_seconds(entry, now) for entry in instance.grants.values()]
             low_ends = [now + _rest_seconds(entry, now) for entry in instance.grants.values() if not entry.record.chat]
             slots = ends + [now] * (instance.parallel - len(ends))
             allowed = instance.parallel - instance.reserved_slots(now)
             low_slots = sorted(low_ends)[max(0, len(low_ends) - allowed) :] + [now] * (allowed - len(low_ends))
-            lane = _Lane(model, instance.modes, slots, low_slots if allowed > 0 else [], low)
+            lane = _Lane(model, instance.modes, slots, low_slots if allowed > 0 else [])
         elif ready_at < inf:
             option = model.spec.options[0]
             if instance is not None:
@@ -142,7 +142,7 @@ class _Forecast:
             kept = model.spec.reserved_slots or (1 if model.queue.chats and option.parallel > 1 else 0)
             slots = [ready_at] * option.parallel
             modes = tuple(self._state.mode_of(device) for device in option.devices)
-            lane = _Lane(model, modes, slots, slots[: max(0, option.parallel - kept)], low)
+            lane = _Lane(model, modes, slots, slots[: max(0, option.parallel - kept)])
         else:
             return None
         heapify(lane.slots)
@@ -217,7 +217,7 @@ class _Forecast:
         stood_seconds = policy.pause_limit_seconds if policy.background_pause else 0.0
         gates = {mode.device: self._gate(mode) for lane in lanes for mode in lane.modes}
         keys = self._state.keys.ahead()
-        starved = {lane: _Starved(lane.low, limit_seconds) for lane in lanes}
+        starved = {lane: _Starved(lane.model.queue, limit_seconds) for lane in lanes}
 
         def next_turn(lane: _Lane) -> tuple[float, tuple[int, float, int]]:
             gate = max((gates[mode.device] for mode in lane.modes if ends[mode.device] > self._now), default=-inf)
@@ -255,16 +255,24 @@ class _Forecast:
         return over_at + (over_at - turn.began_at - turn.stood_seconds) * (1 / self._state.policy.background_share - 1)
 
     def _serve_low(self, lane: _Lane, held_until: float) -> None:
-        """Those that had no turn: class by class once no chat holds their devices."""
-        queue = lane.model.queue
-        low = chain(queue.in_turn(JobClass.BACKGROUND), queue.in_turn(JobClass.BATCH))
-        rest = [record for record in low if record.job.id not in self._granted_at]
-        for record in rest:
-            at = max(lane.low_at(), held_until)
-            self._granted_at[record.job.id] = at
-            if at == inf:
-                return
-            lane.take(at, _step_seconds(lane.model, record.job.job_class), low=True)
+        """Those that had no turn: class by class once no chat holds their devices. There may be thousands, whose steps
+        come one after the other: this loop is as short as it can be."""
+        queue, granted_at = lane.model.queue, self._granted_at
+        slots, low_slots = lane.slots, lane.low_slots
+        for job_class, behind in ((JobClass.BACKGROUND, queue.batch), (JobClass.BATCH, ())):
+            seconds = _step_seconds(lane.model, job_class)
+            # Whoever comes after the last that is asked for delays only those behind.
+            for record in islice(queue.in_turn(job_class), None if behind else self._most):
+                if record.job.id in granted_at:
+                    continue
+                if not low_slots:
+                    return
+                at = max(slots[0], low_slots[0], held_until)
+                if at == inf:
+                    return
+                granted_at[record.job.id] = at
+                heapreplace(slots, at + seconds)
+                heapreplace(low_slots, at + seconds)
 
 
 def _filled_by_chats(model: ModelState) -> bool:

@@ -88,6 +88,10 @@ class Lines:
         """The job whose turn it is: the lowest turn, then the oldest place."""
         return self._order.first()
 
+    def in_turn(self) -> "list[JobRecord]":
+        """All of them in the order of their turns."""
+        return self._order.all()
+
     def before(self, record: "JobRecord") -> int:
         """How many are to be served before a job that waits here."""
         return self._order.before(record)

@@ -54,6 +54,10 @@ class Order:
         """How many stand before a job, be it one of them or not."""
         return bisect_left(self._records, self._key(record), self._gone, key=self._key) - self._gone
 
+    def all(self) -> "list[JobRecord]":
+        """Everybody, the first to be first."""
+        return self._records[self._gone :]
+
     def at(self, number: int) -> "JobRecord":
         """Who has so many before them. Raises IndexError where nobody has."""
         return self._records[self._gone + number]

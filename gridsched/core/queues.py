@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from gridsched.core.ids import GrantId, JobId, ModelName
 from gridsched.core.job import Job, JobClass
-from gridsched.core.keys import Lines, in_turn
+from gridsched.core.keys import Lines
 from gridsched.core.order import Order
 from gridsched.core.transitions import JobState
 
@@ -195,8 +195,7 @@ class ModelQueue:
 
     def in_turn(self, job_class: int) -> list[JobRecord]:
         """A class in the order in which it would be given slots. Walks the queue: for those who only look."""
-        records = list(self.by_class[job_class].values())
-        return records if self.lines is None else sorted(records, key=in_turn)
+        return list(self.by_class[job_class].values()) if self.lines is None else self.lines[job_class].in_turn()
 
     def stands_at(self, record: JobRecord) -> JobRecord:
         """Whose place a job has that waits here. Where keys take turns the first to be served stands where the oldest

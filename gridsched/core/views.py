@@ -4,6 +4,7 @@ Changes nothing; may be as slow as a person's patience, never runs inside a step
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from math import inf
 from operator import itemgetter
 
@@ -14,7 +15,7 @@ from gridsched.core.instance import InstanceState
 from gridsched.core.job import JobClass
 from gridsched.core.ledger import DeviceBook
 from gridsched.core.placement import Plan
-from gridsched.core.queues import CLASSES, JobRecord, ModelQueue, Rank
+from gridsched.core.queues import CLASSES, JobRecord
 from gridsched.core.residency import GrantRecord, Instance, Lease, ModelState
 from gridsched.core.snapshot import (
     DeviceView,
@@ -102,31 +103,28 @@ def _position(state: State, record: JobRecord) -> int:
     return 1 + sum(queue.before(record.job.job_class, stands) for queue in queues)
 
 
-def _positions(state: State, job_class: JobClass) -> dict[JobRecord, int]:
-    """The positions of all jobs of a class."""
+def _places(state: State, job_class: JobClass, most: int | None) -> list[JobRecord]:
+    """The jobs of a class by their positions; no more than the first `most`, who are among as many of each queue."""
     queues = [model.queue for model in state.waiting_models.values()]
-    records = sorted((item for queue in queues for item in queue.by_class[job_class].values()), key=_rank)
-    positions = {record: number for number, record in enumerate(records, 1)}
-    stands = {record: at for queue in queues for record, at in _stands_at(queue, job_class).items()}
-    return {record: positions[stands[record]] for record in records}
-
-
-def _stands_at(queue: ModelQueue, job_class: JobClass) -> Mapping[JobRecord, JobRecord]:
-    """Whose place each job has. Where keys take turns the first to be served stands where the oldest would."""
-    return dict(zip(queue.in_turn(job_class), queue.by_class[job_class].values(), strict=True))
-
-
-def _rank(record: JobRecord) -> Rank:
-    return record.rank
+    # Whose place each job has: where keys take turns the first to be served stands where the oldest would.
+    places = [
+        (place.rank, record)
+        for queue in queues
+        for place, record in islice(
+            zip(queue.by_class[job_class].values(), queue.in_turn(job_class), strict=True), most
+        )
+    ]
+    places.sort(key=itemgetter(0))
+    return [record for _, record in islice(places, most)]
 
 
 def _all_waiting(state: State, now: float, most: int | None) -> tuple[WaitingView, ...]:
     views: list[WaitingView] = []
-    granted_at = forecast(state, now)
+    granted_at = forecast(state, now, most)
     keepers: dict[ModelName, tuple[Keeper, ...]] = {}
     for each in CLASSES:
-        places = sorted(_positions(state, each).items(), key=itemgetter(1))[:most]
-        views.extend(_waiting(state, record, position, now, granted_at, keepers) for record, position in places)
+        places = enumerate(_places(state, each, most), 1)
+        views.extend(_waiting(state, record, position, now, granted_at, keepers) for position, record in places)
     return tuple(views)
 
 
