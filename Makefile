@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-external lint types sim loadtest soak explore fuzz bench vram-report gpu-check clean
+.PHONY: help demo test test-external lint types sim loadtest soak explore fuzz bench bench-core bench-compare vram-report gpu-check clean
 
 help:
 	@echo "make demo           see it work: real engine, real models, a chat that overtakes an indexer (about 3 minutes)"
@@ -17,7 +17,10 @@ help:
 	@echo "make soak           random load and harm against a real server with stand-in engines (MINUTES=3, SEED=1)"
 	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
 	@echo "make fuzz           200,000 damaged model headers, then as many that a coverage-guided fuzzer makes up (about 20 minutes)"
-	@echo "make bench          how fast the core and the header reader are here, and what a step costs as everything grows; how long a page of metrics takes"
+	@echo "make bench          what it costs that gridsched stands between, beside llama-server's router and LiteLLM (about 15 minutes; ROUNDS=5,"
+	@echo "                    CASES=\"small_request stream\", ENGINE=path; needs a C compiler); into loadtest/results"
+	@echo "make bench-compare  whether this tree is faster than another revision: BASE=HEAD~1"
+	@echo "make bench-core     how fast the core and the header reader are here, and what a step costs as everything grows; how long a page of metrics takes"
 	@echo "make vram-report    how far memory estimates are from the facts: tables, and build/vram-report.md and .svg (seconds)"
 	@echo "make gpu-check      on a machine with an NVIDIA GPU: what real launches take, against what is predicted (up to 20 minutes;"
 	@echo "                    ENGINE=path/to/llama-server names the engine, CHECK=--host does it in host memory)"
@@ -85,7 +88,26 @@ fuzz: .venv/.fuzz
 	$(BIN)/python -m tests.fuzz.header --runs 200000 --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.header --runs 200000 --seed $(SEED) --coverage
 
+# Another proxy that stands between: what its makers say is installed, by name and version.
+.cache/bench/litellm/made: constraints/litellm-proxy.txt
+	@echo "== installing LiteLLM's proxy into $(@D)"
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip --disable-pip-version-check install --quiet --no-deps --no-compile --requirement $<
+	@touch $@
+
+# Of each variant in each round so many seconds of load; other proxies: PROXIES="--proxy 'name=command {port} {upstream}'"
+ROUNDS ?= 5
+BENCH_SECONDS ?= 1
+
 bench: .venv/.test
+	@$(MAKE) --no-print-directory .cache/bench/litellm/made || echo "== LiteLLM's proxy cannot be installed here: it is left out"
+	$(BIN)/python -m loadtest.bench --rounds $(ROUNDS) --seconds $(BENCH_SECONDS) $(if $(CASES),--cases $(CASES)) $(if $(ENGINE),--engine "$(ENGINE)") $(PROXIES)
+
+bench-compare: .venv/.test
+	@test -n "$(BASE)" || { echo "say which revision to compare with: make bench-compare BASE=HEAD~1"; exit 2; }
+	$(BIN)/python -m loadtest.bench.compare "$(BASE)" --rounds $(ROUNDS) --seconds $(BENCH_SECONDS)
+
+bench-core: .venv/.test
 	$(BIN)/python -m sim.bench
 	$(BIN)/python -m sim.scale
 	$(BIN)/python -m tests.metrics.bench
@@ -98,5 +120,5 @@ gpu-check: .venv/.test
 	$(BIN)/python -m tests.vram.check $(if $(ENGINE),--engine "$(ENGINE)") $(CHECK)
 
 clean:
-	rm -rf .venv .cache/clients .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .cache/clients .cache/bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

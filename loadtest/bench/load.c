@@ -9,6 +9,8 @@
  * With --cancel-after a client hangs up behind so many events; `closed_ns` says when, in nanoseconds of CLOCK_MONOTONIC.
  * --once: so many requests by each client, however long they take, rather than some seconds of them.
  *
+ * `events` are those that carry a moment, `texts` all events of streams by the blank lines behind them.
+ *
  * Every failure is counted by its kind, none is repeated in silence: a kept connection that the server had closed
  * before a byte came is `stale`. A stream that the end of the time cuts off is `cut`, and its events count.
  */
@@ -48,7 +50,7 @@ struct values {
 /* What one client saw; added up at the end. */
 struct seen {
     struct values latency, first_byte, delay, gap, closed;
-    uint64_t requests, events, stale, cut, bytes_up, bytes_down, failures[FAILURES], last_ns;
+    uint64_t requests, events, texts, stale, cut, bytes_up, bytes_down, failures[FAILURES], last_ns;
     int status; /* of the last answer that was not 200 */
 };
 
@@ -57,7 +59,7 @@ enum part { HEAD, SIZED, CHUNK_LINE, CHUNK, CHUNK_END, TRAILER, UNTIL_CLOSED, WH
 
 struct answer {
     enum part part;
-    int status, close_after, is_stream, begun;
+    int status, close_after, is_stream, begun, behind_line;
     uint64_t left, asked_ns, event_ns, events;
     size_t length, tail_length; /* of head or chunk line so far; of the text behind the last whole stamp */
     char text[MOST_HEAD_BYTES + 1], tail[2 * STAMP_DIGITS];
@@ -115,6 +117,22 @@ static int counts(const struct client *c)
 
 /* ---- reading an answer ---- */
 
+/* An event of a stream ends with an empty line, of which the two line ends may lie in two pieces. */
+static void count_texts(struct client *c, const char *text, size_t length, uint64_t now)
+{
+    struct answer *a = &c->answer;
+    const char *end = text + length, *at = text;
+    uint64_t found = 0;
+    while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
+        int empty = at > text ? at[-1] == '\n' : a->behind_line;
+        found += (uint64_t)empty;
+        at++;
+    }
+    a->behind_line = end[-1] == '\n';
+    if (now >= load.count_ns && now <= load.end_ns)
+        c->seen.texts += found;
+}
+
 /* Look for stamps; `now` is when the bytes came. A stamp may lie across two pieces, which are looked at as one then. */
 static void look_for_stamps(struct client *c, const char *text, size_t length, uint64_t now)
 {
@@ -156,6 +174,7 @@ static void payload(struct client *c, const char *text, size_t length, uint64_t 
     c->seen.bytes_down += length;
     if (!a->is_stream)
         return;
+    count_texts(c, text, length, now);
     if (a->tail_length > 0) {
         size_t before = a->tail_length;
         memcpy(joined, a->tail, before);
@@ -363,6 +382,7 @@ static void ask(struct client *c)
     a->begun = a->status = a->close_after = a->is_stream = 0;
     a->length = a->tail_length = 0;
     a->event_ns = a->events = 0;
+    a->behind_line = 0;
     a->asked_ns = now_ns();
     if (!connected(c)) {
         c->seen.failures[CONNECT]++;
@@ -439,6 +459,7 @@ static void add_up(struct seen *all, const struct seen *one)
     add(&all->closed, &one->closed);
     all->requests += one->requests;
     all->events += one->events;
+    all->texts += one->texts;
     all->stale += one->stale;
     all->cut += one->cut;
     all->bytes_up += one->bytes_up;
@@ -457,8 +478,8 @@ static void print_seen(struct seen *all)
     getrusage(RUSAGE_SELF, &used);
     for (int kind = CONNECT; kind < FAILURES; kind++)
         errors += all->failures[kind];
-    printf("{\"requests\": %lu, \"errors\": %lu, \"stale\": %lu, \"cut\": %lu, \"events\": %lu, \"seconds\": %.6f",
-           all->requests, errors, all->stale, all->cut, all->events, seconds);
+    printf("{\"requests\": %lu, \"errors\": %lu, \"stale\": %lu, \"cut\": %lu, \"events\": %lu, \"texts\": %lu, \"seconds\": %.6f",
+           all->requests, errors, all->stale, all->cut, all->events, all->texts, seconds);
     printf(", \"requests_per_s\": %.3f, \"events_per_s\": %.3f", seconds > 0 ? (double)all->requests / seconds : 0.0,
            seconds > 0 ? (double)all->events / seconds : 0.0);
     printf(", \"bytes_up\": %lu, \"bytes_down\": %lu, \"cpu_s\": %.3f", all->bytes_up, all->bytes_down,

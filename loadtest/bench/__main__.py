@@ -1,0 +1,194 @@
+"""`python -m loadtest.bench`: run the cases, show the table, leave JSON, table and pictures.
+
+Owns the command line and the order. Exit code 0 when everything that was not left out was measured without a failure,
+1 when something failed, 2 when it cannot run at all. What is not there is said, and named in the result.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadtest.bench import cases, curves, machine, table
+from loadtest.bench.processes import ROOT, Processes, interrupted
+from loadtest.bench.result import CASES, BenchFault, BenchResult, LeftOut, Plan, Row
+from loadtest.bench.tools import LOAD, STUB, compiled
+from loadtest.bench.variants import (
+    GRIDSCHED,
+    LITELLM,
+    REAL,
+    ROUTER,
+    STUBBED,
+    Site,
+    make_models,
+    real_engine,
+    started,
+    versions,
+)
+
+VARIANTS = (GRIDSCHED, ROUTER, LITELLM)
+UPSTREAMS = (STUBBED, REAL)
+RESULTS = ROOT / "loadtest" / "results"
+LITELLM_FOLDER = ROOT / ".cache" / "bench" / "litellm"
+CURVES = "curves"
+
+
+@dataclass
+class Collected:
+    """What has come together so far; whatever ends the run, this much is shown."""
+
+    rows: list[Row] = field(default_factory=list)
+    curves: list[Row] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run it."""
+    args = _arguments().parse_args(words)
+    signal.signal(signal.SIGTERM, interrupted)
+    began, clock = datetime.now(UTC), time.monotonic()
+    found = Collected()
+    try:
+        site_versions, here = _run(args, found)
+    except BenchFault as fault:
+        print(f"the benchmark cannot run: {fault}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing is written, and every process has been ended", file=sys.stderr)
+        return 130
+    result = BenchResult(
+        machine=replace(here, versions={**here.versions, **site_versions}, load_after=machine.load()),
+        revision=machine.revision(),
+        cases=found.rows,
+        curves=found.curves,
+        left_out=found.left_out,
+        notes=found.notes,
+        began=began.strftime("%Y-%m-%d %H:%M UTC"),
+        took_s=time.monotonic() - clock,
+        settings={"rounds": args.rounds, "seconds": args.seconds, "cases": args.cases, "upstreams": args.upstreams},
+    )
+    _leave(result, args.out)
+    failed = bool(found.notes) or any(row.errors for row in (*found.rows, *found.curves))
+    return int(failed)
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each case (5)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of load of each variant in a round (1)")
+    known = [*CASES, CURVES]
+    parser.add_argument("--cases", nargs="+", choices=known, default=known, metavar="CASE", help=", ".join(known))
+    parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS), help="beside the direct way")
+    parser.add_argument("--upstreams", nargs="+", choices=UPSTREAMS, default=list(UPSTREAMS), help="engines in turn")
+    parser.add_argument("--engine", default="", metavar="PATH", help="a llama-server; else PATH's, else the wheel's")
+    parser.add_argument(
+        "--litellm", type=Path, default=LITELLM_FOLDER, metavar="FOLDER", help="environment of its proxy"
+    )
+    text = "another proxy: a command line in which {port} and {upstream} stand for where it listens and whom it asks"
+    parser.add_argument("--proxy", action="append", default=[], metavar="NAME=COMMAND", help=text)
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON, table and pictures")
+    return parser
+
+
+def _proxies(given: Sequence[str]) -> Mapping[str, str]:
+    named = [one.partition("=") for one in given]
+    if any(not sign or not command for _, sign, command in named):
+        raise BenchFault("--proxy takes NAME=COMMAND")
+    return {name: command for name, _, command in named}
+
+
+def _run(args: argparse.Namespace, found: Collected) -> tuple[Mapping[str, str], Any]:
+    """All cases. Raises BenchFault where nothing can be measured."""
+    proxies = _proxies(args.proxy)
+    here = machine.machine({})
+    with tempfile.TemporaryDirectory(prefix="gridsched-bench-") as name, Processes(Path(name)) as processes:
+        folder = Path(name)
+        _say("compiling the load generator and the stub engine, making a tiny model")
+        load, stub = compiled(LOAD, folder), compiled(STUB, folder)
+        site = Site(
+            processes=processes,
+            folder=folder,
+            models=make_models(folder),
+            stub=stub,
+            litellm=args.litellm,
+            proxies=proxies,
+        )
+        with suppress(LeftOut):
+            site = replace(site, engine=real_engine(args.engine))
+        plan = Plan(rounds=args.rounds, seconds=args.seconds, folder=folder, say=_say)
+        for upstream in args.upstreams:
+            if any(case in cases.SETTINGS or case == CURVES for case in args.cases):
+                _over(args, found, site, plan, load, upstream)
+            processes.end()
+        _others(args, found, plan)
+        return dict(versions(site)), here
+
+
+def _over(args: argparse.Namespace, found: Collected, site: Site, plan: Plan, load: Path, upstream: str) -> None:
+    """The cases over one kind of engine."""
+    _say(f"starting the variants in front of the {upstream}")
+    try:
+        up, left_out = started(site, upstream, args.variants)
+    except LeftOut as why:
+        found.left_out[upstream] = str(why)
+        _say(f"left out: {upstream}: {why}")
+        return
+    for name, reason in left_out.items():
+        found.left_out[f"{name} ({upstream})"] = reason
+        _say(f"left out: {name} ({upstream}): {reason}")
+    bench = cases.Bench(plan=plan, load=load, up=up, upstream=upstream)
+    for case in args.cases:
+        if case in cases.SETTINGS:
+            found.rows.extend(cases.measure(bench, case))
+    if CURVES in args.cases and upstream == STUBBED:
+        found.curves.extend(curves.measure(bench))
+    found.notes.extend(bench.failures)
+
+
+def _others(args: argparse.Namespace, found: Collected, plan: Plan) -> None:
+    """The cases that have a module of their own."""
+    for case in args.cases:
+        if case in cases.SETTINGS or case == CURVES:
+            continue
+        if importlib.util.find_spec(f"loadtest.bench.{case}") is None:
+            found.left_out[case] = "it has no module here"
+            continue
+        _say(case)
+        try:
+            found.rows.extend(importlib.import_module(f"loadtest.bench.{case}").measure(plan))
+        except (LeftOut, BenchFault) as why:
+            found.left_out[case] = str(why)
+            _say(f"left out: {case}: {why}")
+
+
+def _leave(result: BenchResult, folder: Path) -> None:
+    text = table.table(result)
+    print(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "latest.json").write_bytes(result.as_json())
+    (folder / "latest.md").write_text(text, encoding="utf-8")
+    try:
+        plots = importlib.import_module("loadtest.bench.plots")
+    except ImportError:
+        _say("without pictures: matplotlib is not installed (the extra report)")
+        return
+    for path in plots.draw(result, folder):
+        _say(f"drawn: {path.name}")
+
+
+def _say(sentence: str) -> None:
+    print(f"== {sentence}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

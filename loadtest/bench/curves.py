@@ -1,0 +1,42 @@
+"""What a gateway costs as load grows: small requests by clients, streams by number and pace.
+
+Owns the loads of the curves. Rows are like those of the cases, with the direct way beside. Others than gridsched are
+left out: the curve is to show where our own knee is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from loadtest.bench.cases import Bench, Setting, measured, paced, small_settings
+from loadtest.bench.result import Row
+from loadtest.bench.variants import DIRECT, GRIDSCHED
+
+CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+STREAMS = (1, 2, 5, 10, 20, 50, 100)
+PACES = (50, 100, 250, 500, 1000, 2000, 4000)
+"""Events a second of each of PACED_STREAMS streams."""
+PACED_STREAMS = 8
+MOST_ROUNDS = 3
+"""A curve has many points, each of which steadies its neighbours."""
+BY_CLIENTS, BY_STREAMS, BY_PACE = "by clients", "by streams", "by pace"
+KNEE_US = 10_000.0
+"""An added p99 that a reader of a stream begins to see."""
+
+
+def settings(bench: Bench) -> Iterator[Setting]:
+    """Every point of every curve."""
+    for setting in small_settings(bench, CLIENTS):
+        yield replace(setting, setting=BY_CLIENTS)
+    for streams in STREAMS:
+        yield paced(bench, streams, setting=BY_STREAMS)
+    for pace in PACES:
+        yield paced(bench, PACED_STREAMS, pace, setting=f"{BY_PACE} {pace}")
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """The rows of the curves, over the stub engine."""
+    ours = replace(bench, up=[variant for variant in bench.up if variant.name in (DIRECT, GRIDSCHED)])
+    for setting in settings(ours):
+        count = setting.clients or setting.streams
+        bench.plan.say(f"cost curve of {setting.case} {setting.setting}: {count}")
+        yield from measured(ours, replace(setting, rounds=min(MOST_ROUNDS, bench.plan.rounds)))
