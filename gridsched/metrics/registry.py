@@ -196,10 +196,7 @@ class Metrics:
 
     def _exemplar(self, job: int | None, trace_id: str) -> Exemplar | None:
         """What leads from a figure to the request behind it."""
-        if job is None:
-            return None
-        trace = f',trace_id="{trace_id}"' if trace_id else ""
-        return Exemplar(f'{{job="{job}"{trace}}}', self._wall_seconds())
+        return Exemplar(job, trace_id, self._wall_seconds()) if job is not None else None
 
 
 def _prefers_openmetrics(accept: str) -> bool:

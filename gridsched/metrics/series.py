@@ -29,14 +29,17 @@ _written: Callable[[float], str] = floatToGoString
 
 
 class Exemplar(NamedTuple):
-    """Of which request one value was: `labels` as they are written, and the wall time in seconds."""
+    """Of which request one value was: its job, its trace ("" for none), and the wall time in seconds. Nothing is
+    written of it before a page asks: most are another request's by then."""
 
-    labels: str
+    job: int
+    trace_id: str
     at: float
 
     def beside(self, value: float) -> str:
         """What stands behind a sample of which it is an example."""
-        return f" # {self.labels} {number(value)} {round(self.at, 3)}"
+        trace = f',trace_id="{self.trace_id}"' if self.trace_id else ""
+        return f' # {{job="{self.job}"{trace}}} {number(value)} {round(self.at, 3)}'
 
 
 class Series(Generic[T]):
@@ -72,13 +75,13 @@ class Count:
 
     head: str
     value: int = 0
-    example: str = ""
+    example: Exemplar | None = None
 
     def add(self, exemplar: Exemplar | None = None) -> None:
         """One more."""
         self.value += 1
         if exemplar is not None:
-            self.example = exemplar.beside(1)
+            self.example = exemplar
 
 
 class Counts(Series[Count]):
@@ -91,7 +94,8 @@ class Counts(Series[Count]):
         """What the page says of it."""
         yield about(self.family, openmetrics=examples)
         for each in self._kept.values():
-            yield f"{each.head}{number(each.value)}{each.example if examples else ''}\n"
+            example = each.example.beside(1) if examples and each.example is not None else ""
+            yield f"{each.head}{number(each.value)}{example}\n"
 
 
 @dataclass(slots=True)
@@ -104,7 +108,7 @@ class Times:
     form: str
     counts: list[int]
     seconds: float = 0.0
-    examples: dict[int, str] = field(default_factory=dict)
+    examples: dict[int, tuple[Exemplar, float]] = field(default_factory=dict)
     texts: dict[bool, str] = field(default_factory=dict)
 
     def add(self, seconds: float, exemplar: Exemplar | None = None) -> None:
@@ -112,9 +116,10 @@ class Times:
         bucket = bisect_left(self.bounds, seconds)
         self.counts[bucket] += 1
         self.seconds += seconds
-        self.texts.clear()
+        if self.texts:
+            self.texts.clear()
         if exemplar is not None:
-            self.examples[bucket] = exemplar.beside(seconds)
+            self.examples[bucket] = exemplar, seconds
 
     def text(self, *, examples: bool) -> str:
         """Its lines."""
@@ -124,8 +129,8 @@ class Times:
         values = [f"{each}.0" for each in sums] if sums[-1] < PLAIN_BELOW else [number(each) for each in sums]
         values += (values[-1], number(self.seconds))
         if examples:
-            for place, example in self.examples.items():
-                values[place] += example
+            for place, (example, seconds) in self.examples.items():
+                values[place] += example.beside(seconds)
         text = self.texts[examples] = self.form % tuple(values)
         return text
 

@@ -28,8 +28,9 @@ NUMBERS = 1_000_000
 follower may have seen them. The next run begins above the next whole million."""
 
 
+@lru_cache(maxsize=2)
 def rfc3339(wall_seconds: float) -> str:
-    """A UTC time to the millisecond."""
+    """A UTC time to the millisecond; made once for all lines of a step."""
     whole, micros = divmod(round(wall_seconds * 1_000_000), 1_000_000)
     return f"{_to_the_second(whole)}.{micros // 1000:03d}Z"
 
@@ -43,19 +44,17 @@ def _to_the_second(wall_seconds: int) -> str:
 def line_of(log: Log, wall_seconds: float, seq: int | None = None) -> Line:
     """The contract's JSON object: `seq` in the log itself, `time`, `event`, then what the decision concerns, empty
     fields left out."""
-    named: dict[str, object | None] = {
-        "class": log.job_class.label if log.job_class is not None else None,
-        "job": log.job_id,
-        "kind": log.kind.value if log.kind is not None else None,
-        "model": log.model,
-        "device": log.device,
-        "step": log.step,
-        "steps": log.steps,
-        "rule": log.rule,
-    }
     line: dict[str, object] = {} if seq is None else {"seq": seq}
-    line |= {"time": rfc3339(wall_seconds), "event": log.event.value}
-    line.update((key, value) for key, value in named.items() if value is not None)
+    line["time"] = rfc3339(wall_seconds)
+    line["event"] = log.event.value
+    if log.job_class is not None:
+        line["class"] = log.job_class.label
+    if log.job_id is not None:
+        line["job"] = log.job_id
+    if log.kind is not None:
+        line["kind"] = log.kind.value
+    rest = (("model", log.model), ("device", log.device), ("step", log.step), ("steps", log.steps), ("rule", log.rule))
+    line.update([named for named in rest if named[1] is not None])
     line.update(log.figures)
     return line
 

@@ -58,7 +58,7 @@ class Ours:
 
     def hear(self, event: Event) -> None:
         """Count it."""
-        exemplar = Exemplar(f'{{job="{event.job}"}}', 12.25) if event.job is not None else None
+        exemplar = Exemplar(event.job, "", 12.25) if event.job is not None else None
         self.counter.of(event.model, event.job_class).add(exemplar)
         self.times.of(event.model).add(event.seconds, exemplar)
         self.level[event.model, event.job_class] = event.seconds
