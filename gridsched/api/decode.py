@@ -5,19 +5,19 @@ model and no framework: whether the model exists is door 2's question.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from gridsched.api.content import check_said
 from gridsched.api.forms import FORM_TYPE, BadForm, Form, is_form, read_form
-from gridsched.api.keep import ttl
+from gridsched.api.keep import NULL, ttl
 from gridsched.api.members import BadBody, Member, members
 from gridsched.api.routes import Route, Shape
 from gridsched.api.splice import upstream_body
 from gridsched.control.problems import Problem, RequestError, invalid
 from gridsched.core.job import JobClass, Quality
+from gridsched.core.record import record
 
 CLASS_WORDS: Final[Mapping[str, JobClass]] = {job_class.label: job_class for job_class in JobClass}
 SWITCH_WORDS: Final[Mapping[str, bool]] = {"on": True, "off": False}
@@ -47,7 +47,10 @@ class Wishes(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ttl: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+_NO_WISHES: Final = Wishes()
+
+
+@record
 class InferenceRequest:
     """A request that has been understood as far as scheduling it needs.
 
@@ -93,7 +96,7 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
     else:
         spans, fields = _read_json(body)
         _check_shapes(route, spans, body)
-    wishes = _field(fields, "gridsched", Wishes) or Wishes()
+    wishes = _field(fields, "gridsched", Wishes) or _NO_WISHES
     return InferenceRequest(
         route=route,
         model=_model(fields),
@@ -105,7 +108,7 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
         warm_only=bool(wishes.warm_only),
         no_evict=bool(wishes.no_evict),
         quality=_quality(wishes),
-        ttl_seconds=ttl(wishes.ttl, fields.get("ttl", b"null"), fields.get("keep_alive", b"null")),
+        ttl_seconds=ttl(wishes.ttl, fields.get("ttl", NULL), fields.get("keep_alive", NULL)),
         body=body,
         members=spans,
         form=form,
@@ -138,8 +141,8 @@ def _read_form(headers: Mapping[bytes, bytes], body: bytes) -> tuple[Form, dict[
 
 def _field(fields: Mapping[str, bytes], key: str, kind: type[T]) -> T | None:
     """One member's value, None where it is absent or null. Raises RequestError for another type."""
-    raw = fields.get(key, b"null")
-    if raw == b"null":
+    raw = fields.get(key, NULL)
+    if raw == NULL:
         return None
     try:
         return msgspec.json.decode(raw, type=kind)

@@ -13,6 +13,9 @@ from gridsched.control.problems import invalid
 MAX_TTL_SECONDS = 366 * 24 * 3600.0
 """As in the configuration: more than a year is a slip of the keyboard. For ever is as long as that, too."""
 
+NULL: Final = b"null"
+"""What stands for a member that is not there."""
+
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_UNITS)})")  # digits in one way only: it may be all digits
 _DURATION = re.compile(rf"(-?)((?:{_PART.pattern})+|\d+)")
@@ -25,6 +28,8 @@ def ttl(wished: float | None, lm_studio: bytes, ollama: bytes) -> float | None:
     Raises RequestError."""
     if wished is not None:
         return _checked(wished, "gridsched.ttl")
+    if lm_studio == NULL == ollama:
+        return None
     try:
         seconds = _number.decode(lm_studio)
     except msgspec.ValidationError:

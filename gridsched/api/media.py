@@ -36,6 +36,10 @@ _PARTS: Final[Mapping[JobKind, tuple[str, Mapping[str, Medium]]]] = {
 
 _NOTHING = msgspec.Raw(b"null")
 _ESCAPE = b"\\u"  # it may hide any word
+_HINTS: Final[Mapping[JobKind, tuple[bytes, ...]]] = {
+    kind: (*(b'"%b"' % word.encode() for word in words), _ESCAPE) for kind, (_, words) in _PARTS.items()
+}
+"""No part is of interest in a body that has none of these."""
 
 
 class _Item(msgspec.Struct):
@@ -61,15 +65,15 @@ def media_of(request: InferenceRequest) -> frozenset[Medium]:
     list of messages is left to the engine's judgement."""
     if request.form is not None:
         return frozenset({Medium.AUDIO})  # a transcription's upload
-    key, words = _PARTS.get(request.route.kind, ("", {}))
-    hints = [b'"%b"' % word.encode() for word in words] + ([_ESCAPE] if words else [])
-    if not any(hint in request.body for hint in hints):
+    hints, body = _HINTS.get(request.route.kind, ()), request.body
+    if not any(hint in body for hint in hints):
         return NO_MEDIA
+    key, words = _PARTS[request.route.kind]
     span = next((member for member in request.members if member.key == key), None)
     if span is None:
         return NO_MEDIA
     try:
-        return frozenset(_found(request.body[span.value_start : span.end], words))
+        return frozenset(_found(body[span.value_start : span.end], words))
     except msgspec.ValidationError:
         return NO_MEDIA
 

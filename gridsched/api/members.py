@@ -11,10 +11,11 @@ import codecs
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+
+from gridsched.core.record import record
 
 MOST_MEMBERS = 1000
 """A real request has a few dozen; the walk over them is ours and must not hold anybody up."""
@@ -63,13 +64,14 @@ class _Key(str):
 
 _ByKey = dict[str, msgspec.Raw]
 _OBJECT: Any = dict[_Key, msgspec.Raw]
+_object = msgspec.json.Decoder(_ByKey)
 
 
 class _TooManyKeys(Exception):
     """More than `MOST_MEMBERS`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Member:
     """One top-level member: its key's first byte, its value's first byte, and the byte after its value."""
 
@@ -92,6 +94,8 @@ def inner_members(value: bytes) -> tuple[Member, ...]:
 def _by_key(body: bytes) -> _ByKey:
     """The value of each key as bytes, the last of one that is given twice. Raises BadBody as soon as there are too many
     keys, and what msgspec raises."""
+    if body.count(b":") <= MOST_MEMBERS:  # there cannot be more: nobody need count them
+        return _object.decode(body)
     count = 0
 
     def made(kind: type[_Key], text: str) -> _Key:
@@ -230,7 +234,8 @@ def _member(body: bytes, position: int, values: _ByKey) -> Member:
     name = _STRING.match(body, position)
     if name is None:
         raise BadBody(f"a key was expected at byte {position}")
-    key = _key.decode(name[0])
+    said = name[0]
+    key = _key.decode(said) if b"\\" in said else said[1:-1].decode()
     value_start = _skip(body, _skip(body, name.end()) + 1)  # past the colon
     value = bytes(values[key])
     if not body.startswith(value, value_start):
@@ -240,5 +245,7 @@ def _member(body: bytes, position: int, values: _ByKey) -> Member:
 
 def _skip(body: bytes, position: int) -> int:
     """The first byte from here that is not white space."""
+    if body[position : position + 1] > b" ":
+        return position
     space = _SPACE.match(body, position)
     return position if space is None else space.end()
