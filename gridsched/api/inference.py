@@ -6,7 +6,7 @@ runs, and never look into a body beyond what door 1 has read.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -32,6 +32,7 @@ from gridsched.control.authority import Caller
 from gridsched.control.problems import Problem, RequestError, invalid, unknown_model
 from gridsched.core.ids import JobId
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
+from gridsched.core.record import record
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 
 DEFAULT_MODEL = "default"
@@ -41,7 +42,7 @@ CANCELLED = Problem("cancelled", "a person has cancelled this job")
 ENDED_BY_THE_ENGINE = (OutcomeKind.DONE, OutcomeKind.DEVICE_FAULT)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """What a request means: the model or family that serves it, its class and the one before its key lowered it, and
     the virtual model that it was asked under, if it was one."""
@@ -251,7 +252,8 @@ async def _converse(
                 break
             body = request.upstream_body(grant.model, bodies[done])
             outcome = await seat.run(grant, body, reply, request.content_type)
-            outcome = replace(outcome, answered=outcome.answered and reply.begun_at is not None)
+            if outcome.answered and reply.begun_at is None:
+                outcome = replace(outcome, answered=False)
             if outcome.kind in COME_TO_NOTHING and not outcome.answered:
                 seat.ticket.step_ended(outcome, settled=outcome.kind is not OutcomeKind.ABORTED)
                 continue

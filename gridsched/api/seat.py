@@ -4,10 +4,9 @@ Owns the words about what a job waits for, the headers that name the job, and wh
 event itself: the ticket does.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from types import TracebackType
 
 import trio
 
@@ -51,20 +50,36 @@ class House:
         """To the engine."""
         return Way(self.runtime.parts.upstream, self.runtime.dispatch.stalls, self.settings.stall_seconds)
 
-    @contextmanager
-    def until_cut_off(self) -> Iterator[None]:
+    def until_cut_off(self) -> "Answering":
         """Make an answer: the block is left in silence when the server's end cuts it off (P8)."""
-        with trio.CancelScope() as scope:
-            self._open.add(scope)
-            try:
-                yield
-            finally:
-                self._open.discard(scope)
+        return Answering(self._open)
 
     def cut_off(self, at: float) -> None:
         """Whoever is still being answered at that time is told instead that the server ends."""
         for scope in self._open:
             scope.deadline = at
+
+
+class Answering:
+    """The block in which an answer is made; `among` has the scopes of all."""
+
+    __slots__ = ("_among", "_scope")
+
+    def __init__(self, among: set[trio.CancelScope]) -> None:
+        self._among = among
+        self._scope = trio.CancelScope()
+
+    def __enter__(self) -> None:
+        """From now on it may be cut off."""
+        self._among.add(self._scope)
+        self._scope.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """It is made, or was cut off."""
+        self._among.discard(self._scope)
+        return self._scope.__exit__(kind, error, traceback)
 
 
 @dataclass(slots=True)
@@ -103,6 +118,18 @@ class UntilAnswered:
 
 class Seat:
     """A job's ticket together with the exchange it answers."""
+
+    __slots__ = (
+        "_granted_at",
+        "_last",
+        "_queue_seconds",
+        "_submitted_at",
+        "_wanted_class",
+        "exchange",
+        "house",
+        "tally",
+        "ticket",
+    )
 
     def __init__(
         self, house: House, exchange: Exchange, ticket: Ticket, tally: Tally, wanted_class: JobClass | None = None
@@ -152,14 +179,15 @@ class Seat:
     async def run(self, grant: Grant, body: bytes, sink: Sink, content_type: bytes = JSON) -> Outcome:
         """Run the granted step on the engine, unless it is taken away for a chat before a byte is answered (S11)."""
         step, outcome = self.tally.trace.step(grant), None
-        run = partial(run_step, self.house.way(), grant, self.exchange.path, body)
+        way, path = self.house.way(), self.exchange.path
         timed = Timed(sink, step) if step.recorded else sink
         try:
             if self._can_be_taken_away():
                 with self.ticket.until_aborted():
-                    outcome = await run(UntilAnswered(timed, self.ticket), content_type, step.headers)
+                    held = UntilAnswered(timed, self.ticket)
+                    outcome = await run_step(way, grant, path, body, held, content_type, step.headers)
             else:
-                outcome = await run(timed, content_type, step.headers)
+                outcome = await run_step(way, grant, path, body, timed, content_type, step.headers)
         finally:
             step.ended(outcome)
         return outcome or TAKEN_AWAY

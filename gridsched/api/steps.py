@@ -5,12 +5,12 @@ Owns the headers that go up and the stall limit while the engine's head is await
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from gridsched.control.problems import Header
 from gridsched.core.commands import Grant
 from gridsched.core.job import Outcome, OutcomeKind
+from gridsched.core.record import record
 from gridsched.engine.relay import relay
 from gridsched.engine.stall import StallClocks
 from gridsched.ports import Upstream, UpstreamFailure
@@ -33,7 +33,7 @@ class Sink(Protocol):
         """Bytes of the body have come."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Way:
     """How an engine is reached, and how long it may be silent."""
 

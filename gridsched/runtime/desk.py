@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from types import TracebackType
+from typing import Self
 
 import trio
 
@@ -37,6 +39,8 @@ class TicketState(Enum):
 class Ticket:
     """One job's seat at the desk. Used by one handler only."""
 
+    __slots__ = ("_aborted", "_answer", "_called", "_desk", "_step", "job", "seat", "state")
+
     def __init__(self, job: Job, desk: "Desk") -> None:
         self.job = job
         self.state = TicketState.OPEN
@@ -46,6 +50,24 @@ class Ticket:
         self.seat = trio.CancelScope()  # left when a person cancels the job
         self._answer: Grant | Rejection | None = None
         self._called = trio.Event()
+
+    def __enter__(self) -> Self:
+        """The job is submitted."""
+        self._desk.seated(self)
+        self.seat.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """However the block was left, the job is closed; in silence where a person has cancelled it."""
+        silent = False
+        try:
+            silent = self.seat.__exit__(kind, error, traceback)
+        finally:
+            self.close()
+            self._desk.left(self)
+        return silent
 
     async def answer(self) -> Grant | Rejection:
         """Wait for the job's next grant, which is taken by returning it, or for its rejection, which closes the job and
@@ -103,6 +125,7 @@ class Ticket:
                 self._desk.post(JobAbandoned(self.job.id))
             case TicketState.ANSWERED:
                 assert isinstance(self._answer, Grant)  # noqa: S101 - a rejection closes the ticket at once
+                self._desk.granted.pop(self._answer.id, None)
                 self._desk.post(GrantReturned(self._answer.id))
             case TicketState.TAKEN:
                 self.end(CLIENT_LEFT, settled=False)
@@ -122,25 +145,31 @@ class Ticket:
         if self.state is TicketState.CLOSED:
             return
         self._answer = answer
-        self.state = TicketState.ANSWERED if isinstance(answer, Grant) else TicketState.CLOSED
+        if isinstance(answer, Grant):
+            self.state = TicketState.ANSWERED
+            self._desk.granted[answer.id] = self
+        else:
+            self.state = TicketState.CLOSED
         self._called.set()
 
     def _leave(self) -> Grant:
         if self.state is not TicketState.TAKEN or not isinstance(self._answer, Grant):
             raise RuntimeError(f"job {self.job.id}: a step ended that was not granted ({self.state.value})")
         self._desk.active[self._answer.instance_id] -= 1
+        self._desk.granted.pop(self._answer.id, None)
         return self._answer
 
 
 class Desk:
-    """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots. `last_id` is
-    the number of the last job, of this run or one before."""
+    """All open tickets. `active` counts the taken grants of each instance, for whoever watches its slots; `granted` has
+    who holds a grant, taken or not. `last_id` is the number of the last job, of this run or one before."""
 
     def __init__(self, post: Post, unsettled: Callable[[Grant], None], adviser: Adviser, *, last_id: int = 0) -> None:
         self.post = post
         self.unsettled = unsettled
         self.adviser = adviser
         self.active: Counter[InstanceId] = Counter()
+        self.granted: dict[GrantId, Ticket] = {}
         self._tickets: dict[JobId, Ticket] = {}
         self.last_id = last_id
         self._idle = trio.Event()
@@ -152,27 +181,25 @@ class Desk:
         self.last_id += 1
         return JobId(self.last_id)
 
-    @contextmanager
-    def submit(self, job: Job) -> Iterator[Ticket]:
-        """Take a seat. Leaving the block, in whatever way, closes the job; it is left in silence when a person cancels
-        it."""
-        ticket = Ticket(job, self)
+    def submit(self, job: Job) -> Ticket:
+        """A seat, taken by entering its block. Leaving that, in whatever way, closes the job; it is left in silence
+        when a person cancels it."""
+        return Ticket(job, self)
+
+    def seated(self, ticket: Ticket) -> None:
+        """Somebody sits down."""
         if self._closed:
             ticket.deliver(Rejection(RejectionCode.DRAINING, "the server is shutting down"))
-            yield ticket
             return
-        self._tickets[job.id] = ticket
+        self._tickets[ticket.job.id] = ticket
         if self._idle.is_set():
             self._idle = trio.Event()
-        self.post(JobSubmitted(job))
-        try:
-            with ticket.seat:
-                yield ticket
-        finally:
-            ticket.close()
-            del self._tickets[job.id]
-            if not self._tickets:
-                self._idle.set()
+        self.post(JobSubmitted(ticket.job))
+
+    def left(self, ticket: Ticket) -> None:
+        """Somebody gets up."""
+        if self._tickets.pop(ticket.job.id, None) is not None and not self._tickets:
+            self._idle.set()
 
     def deliver(self, job_id: JobId, answer: Grant | Rejection) -> None:
         """Answer a job's ticket; a job whose handler has gone has said so itself."""
@@ -181,7 +208,7 @@ class Desk:
 
     def abort(self, grant_id: GrantId) -> None:
         """Have a step given up (S11); one whose end has crossed this is left alone."""
-        for ticket in self._tickets.values():
+        if ticket := self.granted.get(grant_id):
             ticket.abort(grant_id)
 
     def job(self, job_id: JobId) -> Job | None:
