@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import httpx
 import trio
@@ -124,10 +125,13 @@ class Client:
         *,
         tokens: int,
         job_class: str | None = None,
+        stream: bool = False,
+        more: Mapping[str, object] = MappingProxyType({}),
         due: float | None = None,
     ) -> Generated:
-        """One generation that nobody watches: not streamed."""
-        body = _body(model, tokens) | {"prompt": prompt}
+        """One generation that nobody watches, so it is not streamed unless told otherwise. `more`: further members of
+        the request."""
+        body = {**_body(model, tokens), "prompt": prompt, "stream": stream, **more}
         return await self._generate(row, "/v1/completions", body, job_class, due)
 
     async def embed(
