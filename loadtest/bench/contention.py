@@ -102,15 +102,20 @@ def rows(all_figures: Mapping[str, Each], load: Load) -> list[Row]:
 
 
 def measure(plan: Plan) -> list[Row]:
-    """The case for the whole benchmark, at its own length: a stretch is of some seconds, or it holds no relief turn.
-    Raises LeftOut where models, engine or server are not to be had."""
+    """The case for the whole benchmark, so many times as long as others: a stretch of less holds no relief turn. Raises
+    LeftOut where models, engine or server are not to be had."""
+    load = Load(
+        chat_seconds=plan.seconds * Load().chat_seconds, settle_seconds=min(1.0, plan.seconds) * Load().settle_seconds
+    )
+    rounds, why = list[Round](), ""
     try:
         models = fetch.fetch_models()
-        load = Load()
         machine = Machine(models.chat, models.embedder, load.people)
         rounds = trio.run(measure_rounds, machine, load, plan.rounds, plan.folder / CASE, plan.say)
     except* (fetch.FetchFailure, ServerFault, TrafficFault) as faults:
-        raise LeftOut("; ".join(map(str, _leaves(faults)))) from None
+        why = "; ".join(map(str, _leaves(faults)))
+    if why:
+        raise LeftOut(why)
     return rows(contention_result.figures(rounds), load)
 
 

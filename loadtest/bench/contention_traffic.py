@@ -17,6 +17,8 @@ from loadtest.clients import Client, Generated, Measured, Vector
 
 BATCH_DOCUMENTS = 32
 """Documents of a request: one step of the scheduler's."""
+SOLO_PART = 2 / 3
+"""Of the time that people chat: the background alone needs less to show its rate."""
 LONGEST_SECONDS = 600.0
 """No stretch takes longer, however slow the machine."""
 
@@ -28,9 +30,9 @@ class TrafficFault(Exception):
 @dataclass(frozen=True, slots=True)
 class Load:
     """How much is asked. Each of `people` asks for `chat_seconds`, and thinks for `think_seconds` (varied by a fifth,
-    drawn from `seed`) after each answer; the background is there `lead_seconds` before them, and where nobody chats for
-    as long. The first `settle_seconds` do not count: what ran when the first person came has its end there.
-    `patience_seconds`: how long what is under way at the end may take."""
+    drawn from `seed`) after each answer; the background is there `lead_seconds` before them. The first
+    `settle_seconds` with people do not count: what ran when they came has its end there. `patience_seconds`: how long
+    what is under way at the end may take."""
 
     people: int = 2
     chat_seconds: float = 10.0
@@ -90,12 +92,13 @@ async def stretch(client: Client, load: Load, *, people: bool, background: bool)
                 nursery.start_soon(run.write)
                 nursery.start_soon(run.index)
                 await trio.sleep(load.lead_seconds)
-            run.seen.began = trio.current_time() + load.settle_seconds
-            run.seen.began_time = time() + load.settle_seconds
+            settle_seconds = load.settle_seconds if people else 0.0
+            run.seen.began = trio.current_time() + settle_seconds
+            run.seen.began_time = time() + settle_seconds
             if people:
                 await run.chat()
             else:
-                await trio.sleep(load.settle_seconds + load.chat_seconds)
+                await trio.sleep(load.chat_seconds * SOLO_PART)
             run.seen.ended = trio.current_time()
             run.over = True
             nursery.cancel_scope.deadline = trio.current_time() + load.patience_seconds
