@@ -23,7 +23,7 @@ import trio
 from loadtest import fetch
 from loadtest.bench import contention_result
 from loadtest.bench.contention_log import beside
-from loadtest.bench.contention_result import ALONE, SETTINGS, SOLO, STRETCHES, Each, Round
+from loadtest.bench.contention_result import ALONE, PAUSE, SETTINGS, SOLO, STRETCHES, Each, Round, marks
 from loadtest.bench.contention_server import Machine, Server, ServerFault, started
 from loadtest.bench.contention_traffic import Load, Stretch, TrafficFault, stretch, warm_up
 from loadtest.bench.result import LeftOut, Plan, Row, row_of
@@ -32,7 +32,7 @@ from loadtest.decisions import Followed
 
 MARGIN_SECONDS = 0.1
 """So much later than a chat's cool-down the next stretch begins on the same server: the background is not held off."""
-CASE = "contention"
+CASE, UPSTREAM = "contention", "engine"
 SERVER_OF = {ALONE: "s4", SOLO: "relief"}
 """Where one side is alone its setting does not matter; every server has one more stretch at most."""
 Say = Callable[[str], None]
@@ -94,9 +94,18 @@ async def _round(places: Mapping[str, Place], load: Load, number: int, say: Say)
 
 
 def rows(all_figures: Mapping[str, Each], load: Load) -> list[Row]:
-    """A row for each stretch."""
+    """A row for each stretch; what is marked is noted with the setting that it is about."""
+    told = [f"{'met' if mark.met else 'missed'}: {mark.name}: {mark.figure}" for mark in marks(all_figures)]
     return [
-        row_of(each, case=CASE, variant=name, reference=ALONE, clients=load.people, upstream="engine")
+        row_of(
+            each,
+            case=CASE,
+            variant=name,
+            reference=ALONE,
+            clients=load.people,
+            upstream=UPSTREAM,
+            notes=told if name == PAUSE else (),
+        )
         for name, each in all_figures.items()
     ]
 
@@ -138,7 +147,6 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--chat-model", type=Path, help="a GGUF file; the demo's")
     parser.add_argument("--embed-model", type=Path, help="a GGUF file; the demo's")
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--plot", type=Path, help="draw them there, as SVG (needs matplotlib)")
     return parser
 
 
@@ -165,7 +173,7 @@ def main(argv: list[str] | None = None) -> int:
         result = 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return result or _tell(contention_result.figures(rounds), load, args.json, args.plot)
+    return result or _tell(contention_result.figures(rounds), load, args.json)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -185,18 +193,14 @@ def _machine(args: argparse.Namespace) -> Machine:
     return Machine(chat, embedder, args.people, args.engine, args.threads)
 
 
-def _tell(all_figures: Mapping[str, Each], load: Load, json_path: Path | None, plot_path: Path | None) -> int:
-    judged = contention_result.marks(all_figures)
+def _tell(all_figures: Mapping[str, Each], load: Load, json_path: Path | None) -> int:
+    judged = marks(all_figures)
     print("", contention_result.table(all_figures), "", sep="\n")
     for mark in judged:
         print(f"  {'met   ' if mark.met else 'MISSED'}  {mark.name}: {mark.figure}")
     if json_path:
-        told = {"load": load, "cases": rows(all_figures, load), "marks": judged}
+        told = {"load": load, "cases": rows(all_figures, load)}
         json_path.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
-    if plot_path:
-        from loadtest.bench import contention_plot  # noqa: PLC0415 - needs matplotlib, which not everybody has
-
-        plot_path.write_bytes(contention_plot.draw(all_figures))
     return 0 if all(mark.met for mark in judged) else 1
 
 

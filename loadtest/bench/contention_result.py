@@ -12,11 +12,11 @@ from loadtest.bench.contention_traffic import Stretch
 from loadtest.bench.figures import figure, middle
 from loadtest.report import aligned, percentile
 
-ALONE, SOLO = "alone", "solo"
+ALONE, PAUSE, SOLO = "alone", "pause", "solo"
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "s4": {"background_max_starvation": "0s"},
     "relief": {},
-    "pause": {"background_pause": "on"},
+    PAUSE: {"background_pause": "on"},
 }
 """What `scheduler` holds in each setting, all else being as it is by itself: no low step begins beside a chat (S4);
 who starves has a turn all the same (S5); and what runs stands still meanwhile (S10)."""
@@ -148,7 +148,7 @@ def _shown(values: Sequence[float | None], *, spread: bool) -> str:
 
 def marks(all_figures: Mapping[str, Each]) -> list[Mark]:
     """What must hold with pause. One whose evidence is missing is missed."""
-    paused = all_figures["pause"]
+    paused = all_figures[PAUSE]
     ratio, kept, same = (middle(paused[key]) for key in ("chat_p50_ratio", "kept", "same"))
     different = min((value for value in paused["same"] if value is not None), default=0.0)
     return [

@@ -48,6 +48,10 @@ def draw(result: BenchResult, folder: Path) -> Iterator[Path]:
         "cost_by_streams": _cost_by_streams,
         "cost_by_pace": _cost_by_pace,
         "grant": _grant,
+        "contention_chat": lambda axes, all_: _bars(
+            axes, all_, "contention", "chat_p50_ratio", "median chat, of alone"
+        ),
+        "contention_kept": lambda axes, all_: _bars(axes, all_, "contention", "kept", "background, of its solo rate"),
     }
     with mpl.rc_context(STYLE):
         for name, draw_one in pictures.items():

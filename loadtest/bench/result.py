@@ -13,7 +13,7 @@ import msgspec
 
 from loadtest.bench.figures import middle
 
-CASES = ("small_request", "stream", "large_up", "large_down", "cancel", "grant", "memory", "startup")
+CASES = ("small_request", "stream", "large_up", "large_down", "cancel", "grant", "memory", "startup", "contention")
 """In the order in which they are run and shown."""
 
 

@@ -14,6 +14,7 @@ TITLES: Mapping[str, str] = {
     "grant": "From arrival to grant",
     "memory": "Memory",
     "startup": "Start",
+    "contention": "The chat and the background",
 }
 COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "small_request": (
@@ -39,6 +40,19 @@ COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("p99 µs", "freed_p99_us"),
         ("clients that left", "left"),
         ("never seen", "unseen"),
+    ),
+    "contention": (
+        ("chat p50 s", "chat_p50_s"),
+        ("p95 s", "chat_p95_s"),
+        ("first token s", "first_token_p50_s"),
+        ("tokens/s", "chat_tokens_per_s"),
+        ("p50 of alone", "chat_p50_ratio"),
+        ("p95 of alone", "chat_p95_ratio"),
+        ("writer tokens/s", "writer_tokens_per_s"),
+        ("documents/s", "documents_per_s"),
+        ("kept of solo", "kept"),
+        ("beside chats", "beside"),
+        ("same answers", "same"),
     ),
 }
 """Heads and figures. A case without columns here shows all the figures it has."""

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench import contention, contention_plot, contention_result
+from loadtest.bench import contention, contention_result, table
+from loadtest.bench import result as bench_result
 from loadtest.bench.contention_log import beside
 from loadtest.bench.contention_result import STRETCHES
 from loadtest.bench.contention_server import Machine, ServerFault, started
 from loadtest.bench.contention_traffic import Load, Stretch, token_times
+from loadtest.bench.result import BenchResult
 from loadtest.clients import Generated, Measured
 from loadtest.minilm import convert
 from tests.loadtest.lines import START, Log
@@ -78,13 +80,13 @@ def test_the_table_has_a_row_for_each_stretch_and_the_spread_of_the_ratios() -> 
     assert "1.20 (1.10-1.30)" in table
 
 
-@pytest.mark.slow
-def test_the_drawing_shows_each_setting() -> None:
-    """An SVG of its own, the same each time."""
-    found = contention_result.figures([a_round(), a_round(1.3)])
-    drawn = contention_plot.draw(found)
-    assert drawn.startswith(b"<?xml")
-    assert drawn == contention_plot.draw(found)
+def test_a_results_rows_have_a_table_of_their_own_with_the_marks_below_it() -> None:
+    """Each stretch once, ratios to chat alone in their column, and what is met or missed."""
+    rows = contention.rows(contention_result.figures([a_round(1.3), a_round(1.3)]), SHORT)
+    told = table.table(BenchResult(machine=bench_result.Machine(), revision="", cases=rows))
+    assert "## The chat and the background" in told
+    assert "| engine | 2 clients | pause | 1.3 (1.3…1.3) |" in told
+    assert "Missed: with pause, the median chat takes at most 1.15 times as long as alone: 1.30." in told
 
 
 def test_what_stands_still_is_not_beside_a_chat() -> None:
