@@ -45,11 +45,11 @@ demo: .venv/.demo
 	@touch $@
 
 # Side by side, one more than two processors would take: half of the suite waits for processes. A file's tests stay
-# together, because they may share a server.
+# together, because they may share a server; tests/conftest.py says in which order files go.
 BESIDE ?= 3
 
 test: .venv/.test .cache/clients/litellm/made
-	$(BIN)/pytest -n $(BESIDE) --dist loadfile --ignore tests/external
+	$(BIN)/pytest -n $(BESIDE) --dist loadfile --no-loadscope-reorder --ignore tests/external
 
 test-external: .venv/.external
 	sh tests/external/install.sh
