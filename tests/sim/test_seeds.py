@@ -10,6 +10,10 @@ from sim.many import Sums, run_all
 
 ROOT = Path(__file__).parents[2]
 EVENTS = 2000
+LAST = 120
+"""The seeds from here to 200 met nothing that those before had not: no move of a table, no pair of event and state, no
+kind of decision. `make sim` plays 10,000."""
+
 SELDOM = {"ServerState DRAINING DRAIN"}  # a second signal: that is the server's own test
 KEPT = [
     int(line.split(maxsplit=1)[0])
@@ -20,11 +24,11 @@ KEPT = [
 
 @pytest.mark.slow
 def test_runs_with_faults_break_no_rule_and_everything_ends() -> None:
-    """200 seeds and those that once found something, on all cores: faults of every kind, healing, and an end for every
+    """120 seeds and those that once found something, on all cores: faults of every kind, healing, and an end for every
     job, wish, lease and pin. Whatever a table allows happens somewhere."""
     sums = Sums()
     broken: list[str] = []
-    for report in run_all(sorted({*range(1, 201), *KEPT}), EVENTS):
+    for report in run_all(sorted({*range(1, LAST + 1), *KEPT}), EVENTS):
         assert report.events >= EVENTS or report.violations
         broken += [f"seed {report.seed}: {violation}" for violation in report.violations]
         sums.add(report)
