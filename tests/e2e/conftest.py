@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from openai import OpenAI
@@ -43,6 +44,14 @@ def start_real(folder: Path, chat: Path, embedder: Path, more: str = "") -> Gate
         encoding="utf-8",
     )
     return start(folder, "--config", str(config))
+
+
+@pytest.fixture(scope="session")
+def messages_sdk() -> ModuleType:
+    """Anthropic's, imported by whoever uses it: seconds that each worker would spend while it collects."""
+    import anthropic  # noqa: PLC0415 - that is why
+
+    return anthropic
 
 
 @pytest.fixture(scope="session", autouse=True)

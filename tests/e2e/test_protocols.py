@@ -8,10 +8,10 @@ from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import openai
 import pytest
-from anthropic import Anthropic, APIStatusError
 from openai import OpenAI
 
 from gridsched.api.routes import ROUTES
@@ -230,10 +230,10 @@ def engine_of(server: Gateway, name: str) -> int:
     return pid
 
 
-def test_the_official_sdks_raise_where_a_stream_breaks(protocols: Gateway) -> None:
+def test_the_official_sdks_raise_where_a_stream_breaks(protocols: Gateway, messages_sdk: ModuleType) -> None:
     """For each protocol the engine is killed in mid-answer: nobody takes half an answer for a whole one."""
     client = OpenAI(base_url=f"{protocols.url}/v1", api_key="unused", max_retries=0, timeout=60.0)
-    anthropic = Anthropic(base_url=protocols.url, api_key="unused", max_retries=0, timeout=60.0)
+    anthropic = messages_sdk.Anthropic(base_url=protocols.url, api_key="unused", max_retries=0, timeout=60.0)
     name = "org/tiny:f32"
     streams = {
         "chat": lambda: client.chat.completions.create(model=name, messages=SAID, stream=True, **LONG),  # type: ignore[call-overload]  # plain dicts
@@ -245,17 +245,17 @@ def test_the_official_sdks_raise_where_a_stream_breaks(protocols: Gateway) -> No
         with ask() as stream:
             next(stream)
             os.kill(engine, signal.SIGKILL)
-            with pytest.raises((openai.APIError, APIStatusError)) as raised:
+            with pytest.raises((openai.APIError, messages_sdk.APIStatusError)) as raised:
                 list(stream)
         assert "upstream_error" in str(raised.value.body), protocol
     client.close()
     anthropic.close()
 
 
-def test_the_official_sdks_read_a_refusal(protocols: Gateway) -> None:
+def test_the_official_sdks_read_a_refusal(protocols: Gateway, messages_sdk: ModuleType) -> None:
     """Their own error classes, with our sentence."""
-    with Anthropic(base_url=protocols.url, api_key="unused", max_retries=0) as anthropic:
-        with pytest.raises(APIStatusError) as raised:
+    with messages_sdk.Anthropic(base_url=protocols.url, api_key="unused", max_retries=0) as anthropic:
+        with pytest.raises(messages_sdk.APIStatusError) as raised:
             anthropic.messages.create(model="minilm", messages=SAID, max_tokens=1)  # type: ignore[arg-type]  # plain dicts
         assert raised.value.status_code == 400
         assert "does not serve messages" in str(raised.value)

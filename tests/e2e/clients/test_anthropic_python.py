@@ -1,11 +1,15 @@
 """Anthropic's SDK for Python, against a running gateway with the real engine and real models."""
 
 from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
-from anthropic import Anthropic, BadRequestError, DefaultHttpxClient, InternalServerError, NotFoundError
 
 from tests.support.gateway import Gateway
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +24,14 @@ COOL = {"temperature": 0}
 
 
 @pytest.fixture(scope="module")
-def anthropic(server: Gateway) -> Iterator[Anthropic]:
+def anthropic(server: Gateway, messages_sdk: ModuleType) -> Iterator["Anthropic"]:
     """The SDK as its users make it: its key goes up as `x-api-key`. No retries: a test sees what was said."""
-    with Anthropic(base_url=server.url, api_key="unused", max_retries=0, timeout=60.0) as client:
+    with messages_sdk.Anthropic(base_url=server.url, api_key="unused", max_retries=0, timeout=60.0) as client:
         yield client
 
 
 @pytest.mark.shows("anthropic-python", "chat")
-def test_a_message_is_answered(anthropic: Anthropic) -> None:
+def test_a_message_is_answered(anthropic: "Anthropic") -> None:
     """Text, a reason to stop and usage, in Anthropic's shape."""
     answer = anthropic.messages.create(model="smollm2", max_tokens=8, messages=HELLO)
     assert answer.content[0].type == "text"
@@ -37,7 +41,7 @@ def test_a_message_is_answered(anthropic: Anthropic) -> None:
 
 
 @pytest.mark.shows("anthropic-python", "stream")
-def test_a_streamed_message_is_put_together_by_the_sdk(anthropic: Anthropic) -> None:
+def test_a_streamed_message_is_put_together_by_the_sdk(anthropic: "Anthropic") -> None:
     """System blocks with `cache_control` are taken; every kind of event comes, and comment lines disturb none."""
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     with anthropic.messages.stream(model="smollm2", max_tokens=8, messages=HELLO, system=system) as stream:
@@ -50,7 +54,7 @@ def test_a_streamed_message_is_put_together_by_the_sdk(anthropic: Anthropic) -> 
     assert whole.usage.output_tokens > 0
 
 
-def test_tokens_are_counted(anthropic: Anthropic) -> None:
+def test_tokens_are_counted(anthropic: "Anthropic") -> None:
     """`count_tokens`: more words, more tokens."""
     short = anthropic.messages.count_tokens(model="smollm2", messages=HELLO)
     longer = anthropic.messages.count_tokens(model="smollm2", messages=[{"role": "user", "content": "hello " * 50}])
@@ -58,7 +62,7 @@ def test_tokens_are_counted(anthropic: Anthropic) -> None:
 
 
 @pytest.mark.shows("anthropic-python", "tools")
-def test_a_tool_is_used_and_its_result_understood(anthropic: Anthropic) -> None:
+def test_a_tool_is_used_and_its_result_understood(anthropic: "Anthropic") -> None:
     """`tool_use` with an input that is an object of the schema, then a turn with `tool_result`."""
     given = {"model": "smollm2", "max_tokens": 80, "tools": [WEATHER], "extra_body": COOL}
     first = anthropic.messages.create(messages=ASK, tool_choice={"type": "any"}, **given)
@@ -73,7 +77,7 @@ def test_a_tool_is_used_and_its_result_understood(anthropic: Anthropic) -> None:
 
 
 @pytest.mark.shows("anthropic-python", "tools", "stream")
-def test_a_streamed_tool_use_comes_in_pieces_of_json(anthropic: Anthropic) -> None:
+def test_a_streamed_tool_use_comes_in_pieces_of_json(anthropic: "Anthropic") -> None:
     """The SDK's accumulator makes an object of them."""
     with anthropic.messages.stream(
         model="smollm2",
@@ -99,7 +103,7 @@ def test_a_streamed_tool_use_comes_in_pieces_of_json(anthropic: Anthropic) -> No
         ({}, "interactive"),
     ],
 )
-def test_S1_a_class_is_heard(anthropic: Anthropic, arguments: dict[str, object], expected: str) -> None:
+def test_S1_a_class_is_heard(anthropic: "Anthropic", arguments: dict[str, object], expected: str) -> None:
     """By header, suffix or body, as for everybody else."""
     call = {"model": "smollm2", "max_tokens": 1, "messages": HELLO} | arguments
     raw = anthropic.messages.with_raw_response.create(**call)  # type: ignore[call-overload]  # a table of arguments
@@ -107,27 +111,27 @@ def test_S1_a_class_is_heard(anthropic: Anthropic, arguments: dict[str, object],
 
 
 @pytest.mark.shows("anthropic-python", "errors")
-def test_errors_are_raised_as_what_they_are(anthropic: Anthropic) -> None:
+def test_errors_are_raised_as_what_they_are(anthropic: "Anthropic", messages_sdk: ModuleType) -> None:
     """404 and 400, with `type: error` around them, before any load."""
-    with pytest.raises(NotFoundError, match="smollm2") as unknown:
+    with pytest.raises(messages_sdk.NotFoundError, match="smollm2") as unknown:
         anthropic.messages.create(model="smolm2", max_tokens=1, messages=HELLO)
     assert unknown.value.body["type"] == "error"
-    with pytest.raises(BadRequestError, match="minilm"):
+    with pytest.raises(messages_sdk.BadRequestError, match="minilm"):
         anthropic.messages.create(model="minilm", max_tokens=1, messages=HELLO)
-    with pytest.raises(BadRequestError, match="messages"):
+    with pytest.raises(messages_sdk.BadRequestError, match="messages"):
         anthropic.messages.create(model="smollm2", max_tokens=1, messages="hello")
-    with pytest.raises(BadRequestError, match="messages"):
+    with pytest.raises(messages_sdk.BadRequestError, match="messages"):
         anthropic.messages.count_tokens(model="smollm2", messages="hello")
 
 
 @pytest.mark.shows("anthropic-python", "retries")
-def test_the_sdk_does_not_repeat_what_will_not_help(server: Gateway) -> None:
+def test_the_sdk_does_not_repeat_what_will_not_help(server: Gateway, messages_sdk: ModuleType) -> None:
     """`x-should-retry: false` on a 503 that time alone does not change: one request."""
     seen: list[int] = []
-    http = DefaultHttpxClient(event_hooks={"response": [lambda answer: seen.append(answer.status_code)]})
+    http = messages_sdk.DefaultHttpxClient(event_hooks={"response": [lambda answer: seen.append(answer.status_code)]})
     with (
-        Anthropic(base_url=server.url, api_key="unused", http_client=http) as client,
-        pytest.raises(InternalServerError, match="smollm2-cold"),
+        messages_sdk.Anthropic(base_url=server.url, api_key="unused", http_client=http) as client,
+        pytest.raises(messages_sdk.InternalServerError, match="smollm2-cold"),
     ):
         client.messages.create(
             model="smollm2-cold", max_tokens=1, messages=HELLO, extra_body={"gridsched": {"warm_only": True}}
@@ -136,7 +140,7 @@ def test_the_sdk_does_not_repeat_what_will_not_help(server: Gateway) -> None:
 
 
 @pytest.mark.shows("anthropic-python", "models")
-def test_the_models_are_listed(anthropic: Anthropic) -> None:
+def test_the_models_are_listed(anthropic: "Anthropic") -> None:
     """`models.list()` goes through its pages, of which there is one; `models.retrieve()`."""
     assert {"smollm2", "minilm"} <= {model.id for model in anthropic.models.list()}
     assert anthropic.models.retrieve("minilm").id == "minilm"

@@ -4,9 +4,9 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
-import anthropic
 import openai
 import pytest
 
@@ -70,13 +70,13 @@ def test_a_second_request_of_a_key_that_may_have_one_is_told_to_wait(guarded: Gu
 
 
 @pytest.mark.shows("anthropic-python", "keys")
-def test_anthropic_s_sdk_shows_its_key(guarded: Guarded) -> None:
+def test_anthropic_s_sdk_shows_its_key(guarded: Guarded, messages_sdk: ModuleType) -> None:
     """As `x-api-key`."""
-    with anthropic.Anthropic(base_url=guarded.gateway.url, api_key=guarded.secret, max_retries=5) as client:
+    with messages_sdk.Anthropic(base_url=guarded.gateway.url, api_key=guarded.secret, max_retries=5) as client:
         assert client.messages.create(**CHAT).usage.output_tokens > 0
     with (
-        anthropic.Anthropic(base_url=guarded.gateway.url, api_key="gs-wrong", max_retries=0) as client,
-        pytest.raises(anthropic.AuthenticationError),
+        messages_sdk.Anthropic(base_url=guarded.gateway.url, api_key="gs-wrong", max_retries=0) as client,
+        pytest.raises(messages_sdk.AuthenticationError),
     ):
         client.messages.create(**CHAT)
 
