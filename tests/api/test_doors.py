@@ -12,7 +12,8 @@ from trio.testing import MockClock
 from gridsched.api.head import LONGEST_PLAIN_HEAD_BYTES, Head, Told, read_head
 from gridsched.api.routes import ROUTES
 from gridsched.api.settings import FrontSettings
-from tests.support.fakes import EVENTS, Script
+from gridsched.ports import UpstreamFailureKind
+from tests.support.fakes import EVENTS, JSON, Script
 from tests.support.front import Client, House, serving
 
 CHAT = "/v1/chat/completions"
@@ -256,6 +257,35 @@ async def test_a_connection_goes_from_one_door_to_the_other(autojump_clock: Mock
         assert (await client.ask("POST", CHAT, BODY, {"Transfer-Encoding": "chunked"})).status == 200
         assert (await client.ask("POST", CHAT, BODY, {"Connection": "close"})).status == 200
         assert await client.stream.receive_some(1) == b""
+
+
+@pytest.mark.parametrize("plain_door", [True, False])
+@pytest.mark.parametrize("promised", [5, 7])
+async def test_an_answer_of_another_length_breaks_its_connection(
+    autojump_clock: MockClock, promised: int, plain_door: bool
+) -> None:
+    """Whether it is longer or shorter than its head says: nobody is to wait for the rest, or take it for the next."""
+    async with serving(autojump_clock) as house, await house.connect() as client:
+        if not plain_door:
+            await client.ask("GET", "/v1/models")
+        headers = ((b"content-type", b"application/json"), (b"content-length", b"%d" % promised))
+        house.upstream.scripts.append(Script([b"123", b"456"], headers=headers))
+        await client.stream.send_all(PLAIN + BODY)
+        answer = await all_of(client)
+        assert answer.endswith(b"\r\n\r\n123" if promised == 5 else b"\r\n\r\n123456")
+
+
+async def test_what_was_sent_ahead_takes_no_answer_back(autojump_clock: MockClock) -> None:
+    """Of a connection that ends with its answer."""
+    async with serving(autojump_clock) as house, await house.connect() as client:
+        house.upstream.scripts.append(Script([b"data: 1\n\n", 9.0, UpstreamFailureKind.BROKEN], headers=JSON))
+        await client.stream.send_all((PLAIN + BODY) * 3)
+        await trio.sleep(20.0)
+        answer = b""
+        while part := await client.stream.receive_some(65536):
+            answer += part
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert answer.endswith(b"data: 1\n\n\r\n")
 
 
 async def test_a_request_may_come_byte_by_byte(autojump_clock: MockClock) -> None:
