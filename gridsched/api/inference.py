@@ -8,6 +8,7 @@ runs, and never look into a body beyond what door 1 has read.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import trio
 
@@ -33,6 +34,7 @@ from gridsched.control.problems import Problem, RequestError, invalid, unknown_m
 from gridsched.core.ids import JobId
 from gridsched.core.job import NO_MEDIA, Job, JobClass, JobKind, Medium, OutcomeKind
 from gridsched.core.record import record
+from gridsched.engine.patience import Timer, patience
 from gridsched.ports import CatalogFamily, CatalogModel, CatalogVirtual
 
 DEFAULT_MODEL = "default"
@@ -225,10 +227,29 @@ def _events(seat: Seat, request: InferenceRequest) -> EventStream:
 
 
 async def _accompany(stream: EventStream, stop: trio.Event, answer: Callable[[], Awaitable[bool]]) -> bool:
-    """Answer as a stream: a second task writes the comment lines."""
+    """Answer as a stream. A second task writes a comment line when one is due, and there is none until then."""
+    silence = patience()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stream.keep_alive, stop)
-        whole = await answer()
+
+        async def beat() -> None:
+            await stream.beat()
+            timer.due = stream.beats_at()
+            silence.hurry(timer.due)
+
+        def ring() -> None:
+            timer.due = stream.beats_at()
+            if timer.due <= trio.current_time():
+                timer.due = inf
+                if not stop.is_set():
+                    nursery.start_soon(beat)
+
+        timer = Timer(ring)
+        timer.due = stream.beats_at()
+        silence.add(timer)
+        try:
+            whole = await answer()
+        finally:
+            silence.drop(timer)
         nursery.cancel_scope.cancel()
     return whole
 

@@ -25,6 +25,27 @@ STREAM_HEADERS: tuple[Header, ...] = (
 )
 
 
+class _Turn:
+    """Whose turn it is to send. Nearly always nobody else's, and then it is had without a turn of the loop, as
+    `trio.Lock` takes one for each token."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+
+    async def __aenter__(self) -> None:
+        """Have it."""
+        try:
+            self._lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._lock.acquire()
+
+    async def __aexit__(self, *error: object) -> None:
+        """Give it up."""
+        self._lock.release()
+
+
 class EventStream:
     """The client's side of one streamed job; implements `reply.Reply`. `say` words the next comment line; None: there
     are none."""
@@ -45,12 +66,13 @@ class EventStream:
         self._ours = list(headers)
         self._theirs: Sequence[Header] = ()
         self._say = say
-        self._hold_seconds = hold_seconds
         self._comment_seconds = comment_seconds
         self._dialect = dialect
-        self._sending = trio.Lock()
+        self._sending = _Turn()
         self._tail = b"\n\n"  # the last bytes sent: a stream that has not begun is between events
         self._flowed_at = trio.current_time()
+        self._held_until = self._flowed_at + hold_seconds
+        self._beats_at = self._flowed_at + min(hold_seconds, comment_seconds)
         self._events = True  # whether the head that was sent promised events
         self._refusal: bytes | None = None  # an engine's error that comes after 200 was committed
 
@@ -101,19 +123,16 @@ class EventStream:
 
     # --- while nothing flows ----------------------------------------------------------------------------------------
 
-    async def keep_alive(self, stop: trio.Event) -> None:
-        """Commit 200 when the hold is over, then write a comment whenever nothing has flowed for a while.
+    def beats_at(self) -> float:
+        """When something may have to be said because nothing flows; what has flowed since puts it off."""
+        if self._exchange.started:
+            return max(self._beats_at, self._flowed_at + self._comment_seconds)
+        return self._beats_at
 
-        Returns when `stop` is set.
-        """
-        began = trio.current_time()
-        held_until, due = began + self._hold_seconds, began + min(self._hold_seconds, self._comment_seconds)
-        while True:
-            with trio.move_on_at(due):
-                await stop.wait()
-                return
-            async with self._sending:
-                due = await self._comment(held_until)
+    async def beat(self) -> None:
+        """Commit 200 when the hold is over, then write a comment if nothing has flowed for a while."""
+        async with self._sending:
+            self._beats_at = await self._comment(self._held_until)
 
     async def _comment(self, held_until: float) -> float:
         """Write a comment if one is due, and return when the next may be."""
@@ -155,7 +174,7 @@ class EventStream:
         await self._exchange.send_start(status, [*self._ours, *promise, *STREAM_HEADERS], first)
 
     async def _send(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-LONGEST_END_BYTES:]
+        self._tail = (data if len(data) >= LONGEST_END_BYTES else self._tail + data)[-LONGEST_END_BYTES:]
         if self._exchange.started:
             await self._exchange.send_body(data)
         else:
