@@ -20,7 +20,7 @@ from typing import Any
 
 from loadtest.bench import cases, curves, machine, table
 from loadtest.bench.processes import ROOT, Processes, interrupted
-from loadtest.bench.result import CASES, BenchFault, BenchResult, LeftOut, Plan, Row
+from loadtest.bench.result import CASES, LONG_CASES, BenchFault, BenchResult, LeftOut, Plan, Row
 from loadtest.bench.tools import LOAD, STUB, compiled
 from loadtest.bench.variants import (
     DIRECT,
@@ -86,8 +86,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtest.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each case (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds of load of each variant in a round (1)")
-    known = [*CASES, CURVES]
-    parser.add_argument("--cases", nargs="+", choices=known, default=known, metavar="CASE", help=", ".join(known))
+    usual = [*CASES, CURVES]
+    text = f"{', '.join(usual)}; only by name: {', '.join(LONG_CASES)}"
+    parser.add_argument("--cases", nargs="+", choices=[*usual, *LONG_CASES], default=usual, metavar="CASE", help=text)
     parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS), help="beside the direct way")
     parser.add_argument("--upstreams", nargs="+", choices=UPSTREAMS, default=list(UPSTREAMS), help="engines in turn")
     parser.add_argument("--engine", default="", metavar="PATH", help="a llama-server; else PATH's, else the wheel's")

@@ -187,7 +187,11 @@ def _mark_knee(axes: Axes, loads: Sequence[float], found: Sequence[Row]) -> None
 def _grant(axes: Axes, result: BenchResult) -> bool:
     """From arrival to grant against how many wait, as far as the case tells it so."""
     found = [row for row in result.cases if row.case == "grant" and row.setting.split(" ")[0].isdigit()]
-    names = [name for name in dict.fromkeys(name for row in found for name in row.each) if name.endswith("p99_us")]
+    names = [
+        name
+        for name in dict.fromkeys(name for row in found for name in row.each)
+        if name.endswith("p99_us") and "added" not in name
+    ]
     if not found or not names:
         return False
     loads = [float(row.setting.split(" ")[0]) + 1 for row in found]

