@@ -5,6 +5,7 @@ nobody's fault here, and passes. Every worker thread of the server is asked for 
 """
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -46,6 +47,7 @@ async def imported(*names: str) -> None:
     async with _importing:  # of a module that is being imported the table has the half that is there
         if missing := [name for name in names if name not in sys.modules]:
             await in_thread(lambda: [importlib.import_module(name) for name in missing])
+            gc.freeze()  # it stays: a full collection would look through it all again, while every stream stands still
 
 
 def begin(thread: threading.Thread) -> None:

@@ -29,8 +29,11 @@ from gridsched.engine.locate import FoundEngine
 from gridsched.engine.supervisor import LlamaEngine
 from gridsched.engine.sweep import others, sweep
 from gridsched.engine.upstream import SocketUpstream
+from gridsched.library.kept import FILE as KEPT_HEADERS
+from gridsched.library.kept import HeaderFile
 from gridsched.library.live import LiveCatalog
 from gridsched.library.places import DOWNLOADS
+from gridsched.library.read import Headers
 from gridsched.ports import DeviceInfo
 from gridsched.runtime.advice import Adviser
 from gridsched.runtime.dispatch import tell_served
@@ -66,7 +69,8 @@ def find_machine(settings: Settings, data_dir: DataDir, say: Say, environ: Mappi
     usual = usual_in(data_dir.path, environ, home)
     beside = (lambda: host.spec) if host is not None else (lambda: None)
     downloads = data_dir.path / DOWNLOADS
-    cataloguer = Cataloguer(engine_found, monitor.devices, store.measurements, beside, usual, downloads)
+    headers = Headers(HeaderFile(data_dir.path / KEPT_HEADERS, say, owned=data_dir.holder is None))
+    cataloguer = Cataloguer(engine_found, monitor.devices, store.measurements, beside, usual, downloads, headers)
     made = cataloguer.make(settings)
     catalog = made.catalog
     cataloguer.watched.read(made.seen)

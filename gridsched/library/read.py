@@ -12,11 +12,12 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gridsched.vram.header import Header, HeaderError, NeedMore, scan_file
 
@@ -77,13 +78,30 @@ class Stamp:
         return (found.st_size, found.st_mtime_ns) != (self.size_bytes, self.modified_ns)
 
 
+Stat = tuple[int, int, int, int, int]
+"""What tells a file from what it was: device, number on it, size, times of change in nanoseconds."""
+
+
+class Disk(Protocol):
+    """Keeps headers from one run to the next."""
+
+    def load(self) -> dict[Path, tuple[Stat, ReadFile]]:
+        """What is kept, by path."""
+
+    def save(self, kept: Mapping[Path, tuple[Stat, ReadFile]]) -> None:
+        """Keep this, and nothing else."""
+
+
 class Headers:
     """Headers that were read, so that a library is read again in a fraction of the time: of each file that is the same
     by its stamp. Whatever nobody asked for while it was remembering is forgotten."""
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[Path, bool], tuple[object, ReadFile]] = {}
-        self._asked: dict[tuple[Path, bool], tuple[object, ReadFile]] = {}
+    def __init__(self, disk: Disk | None = None) -> None:
+        """`disk` has what an earlier run has read."""
+        self._disk = disk
+        self._on_disk = {} if disk is None else disk.load()
+        self._kept = {(path, False): known for path, known in self._on_disk.items()}
+        self._asked: dict[tuple[Path, bool], tuple[Stat, ReadFile]] = {}
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
@@ -95,6 +113,16 @@ class Headers:
         finally:
             _REMEMBERED.reset(token)
             self._kept, self._asked = self._asked, {}
+        self._save()
+
+    def _save(self) -> None:
+        """On the disk too, where that has something else."""
+        if self._disk is None:
+            return
+        found = {path: known for (path, any_byte_order), known in self._kept.items() if not any_byte_order}
+        if {path: stamp for path, (stamp, _) in found.items()} != {p: stamp for p, (stamp, _) in self._on_disk.items()}:
+            self._disk.save(found)
+            self._on_disk = found
 
     def find(self, path: Path, *, any_byte_order: bool) -> ReadFile | None:
         """The file, where it is as it was. Raises OSError."""
@@ -114,7 +142,7 @@ class Headers:
 _REMEMBERED: ContextVar[Headers | None] = ContextVar("headers", default=None)
 
 
-def _stamp(found: os.stat_result) -> object:
+def _stamp(found: os.stat_result) -> Stat:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 

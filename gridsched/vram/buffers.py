@@ -5,7 +5,9 @@ much as the model that it drafts for. Knows no names of devices, no constants ou
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from gridsched.vram.cache import cache_bytes, state_bytes
 from gridsched.vram.compute import adapters_bytes, compute_bytes, compute_bytes_on_host, pinned_bytes
@@ -13,7 +15,7 @@ from gridsched.vram.context import Context
 from gridsched.vram.flags import LaunchFlags
 from gridsched.vram.geometry import Geometry
 from gridsched.vram.placement import adapter_bytes, control_vector_bytes, hosted, place, weight_bytes
-from gridsched.vram.weights import Weight
+from gridsched.vram.weights import Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +88,32 @@ def buffers_on_host(
 def mapped_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
     """What of the file stays mapped on the host alone: the range from the first to the last tensor that is used as it
     lies there. Those that the engine lays out anew may stand at an end; a tensor that is used twice is there once."""
-    loaded = _loaded(geometry)
-    total = sum(weight.host_bytes for weight in loaded)
-    if not flags.repack:
-        return total
-    ends = (takewhile(lambda weight: weight.repacked_bytes, ordered) for ordered in (loaded, reversed(loaded)))
-    return total - sum(weight.host_bytes for end in ends for weight in end)
+    found = _loaded(geometry.tensors, geometry.blocks)
+    return found.host_bytes - found.ends_bytes if flags.repack else found.host_bytes
 
 
 def repacked_bytes(geometry: Geometry, flags: LaunchFlags) -> int:
     """What lies in host memory a second time, beside the mapped file, where the host is alone."""
     twice = flags.repack and flags.maps_file
-    return sum(weight.repacked_bytes for weight in _loaded(geometry)) if twice else 0
+    return _loaded(geometry.tensors, geometry.blocks).repacked_bytes if twice else 0
 
 
-def _loaded(geometry: Geometry) -> list[Weight]:
-    """All but the blocks that only drafting uses."""
-    return [weight for weight in geometry.weights if weight.block is None or weight.block < geometry.blocks]
+class _Loaded(NamedTuple):
+    """All tensors but those of blocks that only drafting uses: as they lie in the file, the part of that at either end
+    which is laid out anew, and the second copies."""
+
+    host_bytes: int
+    ends_bytes: int
+    repacked_bytes: int
+
+
+@lru_cache(maxsize=64)
+def _loaded(tensors: Tensors, blocks: int) -> _Loaded:
+    """The same for each launch of a model, of which dozens are estimated one after the other."""
+    loaded = [weight for weight in tensors.named.values() if weight.block is None or weight.block < blocks]
+    ends = (takewhile(lambda weight: weight.repacked_bytes, ordered) for ordered in (loaded, reversed(loaded)))
+    return _Loaded(
+        sum(weight.host_bytes for weight in loaded),
+        sum(weight.host_bytes for end in ends for weight in end),
+        sum(weight.repacked_bytes for weight in loaded),
+    )
