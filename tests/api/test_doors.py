@@ -335,3 +335,29 @@ async def test_P8_idle_connections_are_closed_at_once_when_the_server_ends(autoj
         assert trio.current_time() - ended_at < 3.0
         for client in (unused, used, half, busy):
             await client.stream.aclose()
+
+
+async def test_idle_plain_connections_are_closed_in_their_time(autojump_clock: MockClock) -> None:
+    """Each in its own: one that never asked, one that asked half a question, and one that was answered, from then on;
+    an answer may take longer than any of them may wait."""
+    closed_at: dict[str, float] = {}
+
+    async def until_closed(name: str, client: Client) -> None:
+        async with client:
+            await all_of(client)
+            closed_at[name] = trio.current_time()
+
+    async with serving(autojump_clock, FrontSettings(keep_alive_seconds=10.0)) as house:
+        clients = {name: await house.connect() for name in ("silent", "half", "asked", "asking")}
+        await clients["asked"].ask("POST", CHAT, BODY)
+        house.upstream.scripts.append(Script([b"1", 30.0, b"2"]))
+        await clients["asking"].send("POST", CHAT, BODY)
+        asked_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for name, client in clients.items():
+                nursery.start_soon(until_closed, name, client)
+            await trio.sleep(3.0)
+            await clients["half"].stream.send_all(PLAIN[:-9])
+    assert closed_at["silent"] == closed_at["half"] == pytest.approx(10.0, abs=0.1)
+    assert closed_at["asked"] == pytest.approx(asked_at + 10.0, abs=0.1)
+    assert closed_at["asking"] == pytest.approx(asked_at + 40.0, abs=0.1)
