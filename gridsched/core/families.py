@@ -138,8 +138,7 @@ def aim(state: State) -> None:
 
 def _move(state: State, group: Group, target: ModelState) -> None:
     source = group.model
-    for record in group.waiting.values():
-        waiting.move(state, record, source, target)
+    waiting.move(state, tuple(group.waiting.values()), source, target)
     group.model = target
     group.moves = group.moves + 1 if group.moved_at == state.now else 1
     group.moved_at = state.now

@@ -134,24 +134,30 @@ class ModelQueue:
             self.lines = tuple(Lines(queue.values()) for queue in self.by_class)
         self.key = key
 
-    def put_back(self, record: JobRecord) -> None:
-        """Put a job at its old place (P5, S11, R10). Walks those that stand before it, where others stand behind it:
-        it has been served already, so that they are few."""
-        queue = self.by_class[record.job.job_class]
-        if not queue or next(reversed(queue.values())).rank < record.rank:
-            self.add(record)
-            return
-        if record.job.key != self.key:
-            self._meet(record.job.key)
-        if self.lines is not None:
-            self.lines[record.job.job_class].put_back(record)
-        if self.orders is not None:
-            self.orders[record.job.job_class].add(record)
-        before = [job_id for job_id, _ in takewhile(lambda item: item[1].rank < record.rank, queue.items())]
-        queue[record.job.id] = record
-        for job_id in (record.job.id, *reversed(before)):
-            queue.move_to_end(job_id, last=False)
-        self._counted(record, 1)
+    def put_back(self, *records: JobRecord) -> None:
+        """Put jobs of one class at their old places (P5, S11, R10), one after the other. One that has been served
+        stands behind few, and only these are walked; of many the queue is put in order once."""
+        queue = self.by_class[records[0].job.job_class]
+        last = next(reversed(queue.values())).rank if queue else None
+        between: list[JobRecord] = []
+        for record in records:
+            job = record.job
+            if job.key != self.key:
+                if self.lines is None:  # they would be made of those who are there
+                    _insert(queue, between)
+                    between = []
+                self._meet(job.key)
+            if last is None or last < record.rank:
+                self.add(record)
+                last = record.rank
+                continue
+            if self.lines is not None:
+                self.lines[job.job_class].put_back(record)
+            if self.orders is not None:
+                self.orders[job.job_class].add(record)
+            self._counted(record, 1)
+            between.append(record)
+        _insert(queue, between)
 
     def remove(self, record: JobRecord) -> None:
         """Take a job out, wherever it stands. Raises KeyError for one that does not wait here."""
@@ -264,6 +270,21 @@ class ModelQueue:
         """All waiting jobs, by class and place."""
         for queue in self.by_class:
             yield from queue.values()
+
+
+def _insert(queue: OrderedDict[JobId, JobRecord], records: list[JobRecord]) -> None:
+    """Put jobs where others of their class stand behind them."""
+    if len(records) > 1:
+        ordered = sorted((*queue.values(), *records), key=_in_place)
+        queue.clear()
+        queue.update((record.job.id, record) for record in ordered)
+        return
+    if records:
+        (record,) = records
+        before = [job_id for job_id, _ in takewhile(lambda item: item[1].rank < record.rank, queue.items())]
+        queue[record.job.id] = record
+        for job_id in (record.job.id, *reversed(before)):
+            queue.move_to_end(job_id, last=False)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ Owns every change to a queue, with the counts that go with it. Must never decide
 its family a job stands.
 """
 
+from collections.abc import Sequence
+
 from gridsched.core.commands import LogEvent, Rejection, RejectJob
 from gridsched.core.instance import InstanceState
 from gridsched.core.modes import DeviceMode
@@ -65,17 +67,18 @@ def leave(state: State, record: JobRecord, model: ModelState) -> None:
         model.want = None
 
 
-def move(state: State, record: JobRecord, source: ModelState, target: ModelState) -> None:
-    """R10: a job of a family waits on at another variant, at the place it had. What it caused to be loaded is no longer
-    kept for it (R4)."""
-    source.queue.remove(record)
+def move(state: State, records: Sequence[JobRecord], source: ModelState, target: ModelState) -> None:
+    """R10: jobs of a family, of one class, wait on at another variant, at the places they had. What they caused to be
+    loaded is no longer kept for them (R4)."""
+    for record in records:
+        source.queue.remove(record)
+        if source.instance is not None and source.instance.cause is record:
+            source.instance.cause = None
+        record.model = target.name
     if not source.queue.count:
         del state.waiting_models[source.name]
         source.want = None
-    if source.instance is not None and source.instance.cause is record:
-        source.instance.cause = None
-    record.model = target.name
-    target.queue.put_back(record)
+    target.queue.put_back(*records)
     state.waiting_models[target.name] = target
     state.touch(source)
     state.touch(target)

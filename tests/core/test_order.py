@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from operator import attrgetter
 from random import Random
 
+import pytest
+
 from gridsched.core.ids import JobId, ModelName
 from gridsched.core.job import Job, JobClass, JobKind
 from gridsched.core.order import Order
@@ -92,3 +94,22 @@ def test_places_are_those_that_counting_tells() -> None:
             in_turn = queue.in_turn(job_class)
             assert [queue.stands_at(each) for each in in_turn] == there
             assert queue.due(job_class) is (in_turn[0] if in_turn else None)
+
+
+@pytest.mark.parametrize("keys", ["a", "abc", "ab"])
+def test_many_are_put_back_at_once_as_one_by_one(keys: str) -> None:
+    """Between others, behind them and out of order; places and turns are the same, and so are the counts."""
+    queues = ModelQueue(), ModelQueue()
+    for queue, at_once in zip(queues, (True, False), strict=True):
+        there = [record(number, key=keys[0]) for number in range(0, 40, 4)]
+        back = [record(number, key=keys[number % len(keys)]) for number in (3, 5, 1, 21, 22, 23, 50, 49, 51)]
+        for each in there:
+            queue.add(each)
+        if at_once:
+            queue.put_back(*back)
+        for each in () if at_once else back:
+            queue.put_back(each)
+    told = [[(each.number, each.turn) for each in queue] for queue in queues]
+    assert told[0] == told[1]
+    assert queues[0].count == queues[1].count == 19
+    assert [queue.due(JobClass.BACKGROUND) for queue in queues] == [next(iter(queue)) for queue in queues]
