@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from loadtest.bench import cases, curves, machine, table
 from loadtest.bench.processes import ROOT, Processes, interrupted
@@ -51,6 +50,7 @@ class Collected:
     curves: list[Row] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -58,17 +58,17 @@ def main(words: Sequence[str] | None = None) -> int:
     args = _arguments().parse_args(words)
     signal.signal(signal.SIGTERM, interrupted)
     began, clock = datetime.now(UTC), time.monotonic()
-    found = Collected()
+    found, here = Collected(), machine.machine({})
+    cut_short = False
     try:
-        site_versions, here = _run(args, found)
+        _run(args, found)
     except BenchFault as fault:
         print(f"the benchmark cannot run: {fault}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing is written, and every process has been ended", file=sys.stderr)
-        return 130
+        cut_short = True
     result = BenchResult(
-        machine=replace(here, versions={**here.versions, **site_versions}, load_after=machine.load()),
+        machine=replace(here, versions={**here.versions, **found.versions}, load_after=machine.load()),
         revision=machine.revision(),
         cases=found.rows,
         curves=found.curves,
@@ -78,6 +78,13 @@ def main(words: Sequence[str] | None = None) -> int:
         took_s=time.monotonic() - clock,
         settings={"rounds": args.rounds, "seconds": args.seconds, "cases": args.cases, "upstreams": args.upstreams},
     )
+    print(table.table(result))
+    if cut_short:
+        print("interrupted: nothing is written, and every process has been ended", file=sys.stderr)
+        return 130
+    if not found.rows and not found.curves:
+        print("the benchmark cannot run: nothing of it could be measured here", file=sys.stderr)
+        return 2
     _leave(result, args.out)
     return int(any(row.errors for row in (*found.rows, *found.curves) if row.variant in (DIRECT, GRIDSCHED)))
 
@@ -108,10 +115,9 @@ def _proxies(given: Sequence[str]) -> Mapping[str, str]:
     return {name: command for name, _, command in named}
 
 
-def _run(args: argparse.Namespace, found: Collected) -> tuple[Mapping[str, str], Any]:
+def _run(args: argparse.Namespace, found: Collected) -> None:
     """All cases. Raises BenchFault where nothing can be measured."""
     proxies = _proxies(args.proxy)
-    here = machine.machine({})
     with tempfile.TemporaryDirectory(prefix="gridsched-bench-") as name, Processes(Path(name)) as processes:
         folder = Path(name)
         _say("compiling the load generator and the stub engine, making a tiny model")
@@ -126,13 +132,13 @@ def _run(args: argparse.Namespace, found: Collected) -> tuple[Mapping[str, str],
         )
         with suppress(LeftOut):
             site = replace(site, engine=real_engine(args.engine))
+        found.versions.update(versions(site))
         plan = Plan(rounds=args.rounds, seconds=args.seconds, folder=folder, say=_say)
         for upstream in args.upstreams:
             if any(case in cases.SETTINGS or case == CURVES for case in args.cases):
                 _over(args, found, site, plan, load, upstream)
             processes.end()
         _others(args, found, plan)
-        return dict(versions(site)), here
 
 
 def _over(args: argparse.Namespace, found: Collected, site: Site, plan: Plan, load: Path, upstream: str) -> None:
@@ -140,7 +146,7 @@ def _over(args: argparse.Namespace, found: Collected, site: Site, plan: Plan, lo
     _say(f"starting the variants in front of the {upstream}")
     try:
         up, left_out = started(site, upstream, args.variants)
-    except LeftOut as why:
+    except (LeftOut, BenchFault) as why:
         found.left_out[upstream] = str(why)
         _say(f"left out: {upstream}: {why}")
         return
@@ -173,11 +179,9 @@ def _others(args: argparse.Namespace, found: Collected, plan: Plan) -> None:
 
 
 def _leave(result: BenchResult, folder: Path) -> None:
-    text = table.table(result)
-    print(text)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "latest.json").write_bytes(result.as_json())
-    (folder / "latest.md").write_text(text, encoding="utf-8")
+    (folder / "latest.md").write_text(table.table(result), encoding="utf-8")
     try:
         plots = importlib.import_module("loadtest.bench.plots")
     except ImportError:

@@ -115,20 +115,24 @@ def _lines(axes: Axes, loads: Sequence[float], found: Sequence[Row], names: Mapp
     for (name, title), colour in zip(names.items(), COLOURS, strict=False):
         figures = [figure(row.each.get(name, ())) for row in found]
         points = [(load, one) for load, one in zip(loads, figures, strict=True) if one is not None]
+        if not points:
+            continue
         at = [load for load, _ in points]
-        axes.plot(
-            at, [max(one.median, LEAST_ON_LOG) for _, one in points], "o-", color=colour, label=title, markersize=4
+        middle, low, high = (
+            [max(getattr(one, end), LEAST_ON_LOG) for _, one in points] for end in ("median", "lowest", "highest")
         )
-        low, high = (
-            [max(value, LEAST_ON_LOG) for value in side]
-            for side in zip(*((o.lowest, o.highest) for _, o in points), strict=True)
-        )
+        axes.plot(at, middle, "o-", color=colour, label=title, markersize=4)
         axes.fill_between(at, low, high, color=colour, alpha=0.15)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(list(loads), [f"{load:g}" for load in loads])
     axes.set_xlabel(label)
     axes.minorticks_off()
+
+
+def _legend(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
 
 
 ADDED = {"added_p50_us": "p50", "added_p99_us": "p99"}
@@ -140,7 +144,7 @@ def _cost_by_clients(axes: Axes, result: BenchResult) -> bool:
         return False
     _lines(axes, [float(row.clients or 0) for row in found], found, ADDED, "clients, each asking again and again")
     axes.set_ylabel("added to a small request, µs")
-    axes.legend(frameon=False)
+    _legend(axes)
     return True
 
 
@@ -150,7 +154,7 @@ def _rate_by_clients(axes: Axes, result: BenchResult) -> bool:
         return False
     names = {"requests_per_s": "requests a second", "cpu_us_per_request": "CPU µs each"}
     _lines(axes, [float(row.clients or 0) for row in found], found, names, "clients, each asking again and again")
-    axes.legend(frameon=False)
+    _legend(axes)
     return True
 
 
@@ -162,7 +166,7 @@ def _cost_by_streams(axes: Axes, result: BenchResult) -> bool:
     _lines(axes, loads, found, ADDED, "streams of 100 chunks a second")
     _mark_knee(axes, loads, found)
     axes.set_ylabel("added to a chunk's delay, µs")
-    axes.legend(frameon=False)
+    _legend(axes)
     return True
 
 
@@ -174,7 +178,7 @@ def _cost_by_pace(axes: Axes, result: BenchResult) -> bool:
     _lines(axes, loads, found, ADDED, f"chunks a second asked for, in {curves.PACED_STREAMS} streams")
     _mark_knee(axes, loads, found)
     axes.set_ylabel("added to a chunk's delay, µs")
-    axes.legend(frameon=False)
+    _legend(axes)
     return True
 
 
@@ -197,5 +201,5 @@ def _grant(axes: Axes, result: BenchResult) -> bool:
     loads = [float(row.setting.split(" ")[0]) + 1 for row in found]
     _lines(axes, loads, found, {name: name.replace("_", " ") for name in names}, "jobs that wait, and the one")
     axes.set_ylabel("µs")
-    axes.legend(frameon=False)
+    _legend(axes)
     return True
