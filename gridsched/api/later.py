@@ -1,5 +1,5 @@
 """The application beside the data plane, which is made while the server already serves: Quart and what hangs on it take
-a third of a start, and no chat waits for them.
+a sixth of what is imported for a start, and no chat waits for them.
 
 Owns when it is imported and made, and that whoever asks before that waits. What is imported is imported in a thread:
 in the loop it would hold every stream for as long as it takes.
