@@ -289,6 +289,7 @@ class FastExchange:
     async def finish(self) -> None:
         """The end of the answer. Raises ValueError where less has come than was promised."""
         if self._left is None:
+            await trio.lowlevel.checkpoint()  # whoever looks behind its answer finds the job ended
             await self._connection.send(_LAST_CHUNK)
         elif self._left:
             raise ValueError(f"{self._left} bytes of an answer are missing")

@@ -361,3 +361,11 @@ async def test_idle_plain_connections_are_closed_in_their_time(autojump_clock: M
     assert closed_at["silent"] == closed_at["half"] == pytest.approx(10.0, abs=0.1)
     assert closed_at["asked"] == pytest.approx(asked_at + 10.0, abs=0.1)
     assert closed_at["asking"] == pytest.approx(asked_at + 40.0, abs=0.1)
+
+
+async def test_who_looks_behind_an_answer_finds_its_job_ended(autojump_clock: MockClock) -> None:
+    """The log has its last line by then; every time."""
+    async with serving(autojump_clock) as house, await house.connect() as client:
+        for number in range(1, 21):
+            assert (await client.ask("POST", CHAT, BODY)).complete
+            assert len(house.logged("complete")) == number
