@@ -8,17 +8,20 @@ import binascii
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import msgspec
 import trio
 
+from gridsched.api.body import beside
 from gridsched.api.decode import InferenceRequest
 from gridsched.api.exchange import send_whole
 from gridsched.api.judged import fault_of_client
 from gridsched.api.members import BadBody, Member, items
 from gridsched.api.reply import CollectedReply
 from gridsched.api.seat import Seat
+from gridsched.api.settings import LARGE_BODY_BYTES
 from gridsched.api.splice import OURS, splice
 from gridsched.control.problems import Header, Problem, RequestError, invalid
 from gridsched.core.job import OutcomeKind
@@ -29,6 +32,7 @@ MOST_TOKENS = 1_000_000
 """Of one input: no engine takes as many, and to look at more takes a while."""
 
 HTTP_OK, BAD_REQUEST, SERVER_ERROR = 200, 400, 500
+JSON_ALONE: Sequence[Header] = ((b"content-type", b"application/json"),)
 EMPTY_BYTES = 2  # of `[]` and `""`
 NOT_FINITE = "nan_embedding"
 DIFFERENT_LENGTHS = "the engine gave vectors of different lengths"
@@ -209,15 +213,25 @@ def _unusable(message: str) -> RequestError:
     return RequestError(Problem("upstream_error", message))
 
 
-def assemble(model: str, parts: Iterable[Vectors]) -> bytes:
-    """One OpenAI-shaped answer, indexed through all steps, with the usage summed."""
-    steps = tuple(parts)
-    raws = (raw for step in steps for raw in step.raw)
-    items = b",".join(b'{"object":"embedding","index":%d,"embedding":%s}' % pair for pair in enumerate(raws))
+def assembled(model: str, parts: Iterable[Vectors]) -> list[bytes]:
+    """One OpenAI-shaped answer, indexed through all steps, with the usage summed: a piece for each step, because all of
+    them in one would be copied while nobody else has a turn."""
+    steps, pieces, index = tuple(parts), [b'{"object":"list","data":['], 0
+    for step in steps:
+        items: list[bytes] = []
+        for raw in step.raw:
+            items += (b'%s{"object":"embedding","index":%d,"embedding":' % (b"," if index else b"", index), raw, b"}")
+            index += 1
+        pieces.append(b"".join(items))
     usage = (sum(step.prompt_tokens for step in steps), sum(step.total_tokens for step in steps))
     name = msgspec.json.encode(model)
-    tail = b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (name, *usage)
-    return b'{"object":"list","data":[' + items + tail
+    pieces.append(b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (name, *usage))
+    return pieces
+
+
+def assemble(model: str, parts: Iterable[Vectors]) -> bytes:
+    """As `assembled`, in one piece: for a few."""
+    return b"".join(assembled(model, parts))
 
 
 def refused(status: int, content: bytes, chunk: range, *, alone: bool) -> Problem:
@@ -261,7 +275,7 @@ async def answer(seat: Seat, plan: Plan) -> bool:
             seat.ticket.step_ended(replace(outcome, answered=False))  # nothing of it has reached the client
             continue
         stalled = outcome.kind is not OutcomeKind.DONE
-        result = seat.broken(grant, outcome) if stalled else _read(reply, chunk, done, alone=len(plan.chunks) == 1)
+        result = seat.broken(grant, outcome) if stalled else await _read(reply, chunk, done, plan)
         if isinstance(result, Problem):
             seat.ticket.end(outcome)
             if result.code == NOT_FINITE:
@@ -270,15 +284,16 @@ async def answer(seat: Seat, plan: Plan) -> bool:
         done.append(result)
         if len(done) == len(plan.chunks):
             seat.ticket.end(outcome)
-            return await _send(seat, HTTP_OK, [(b"content-type", b"application/json")], assemble(plan.model, done))
+            return await _send_all(seat, plan, done)
         seat.ticket.step_ended(outcome)
 
 
-def _read(reply: CollectedReply, chunk: range, done: Sequence[Vectors], *, alone: bool) -> Vectors | Problem:
+async def _read(reply: CollectedReply, chunk: range, done: Sequence[Vectors], plan: Plan) -> Vectors | Problem:
+    content = reply.content
     if reply.status != HTTP_OK:
-        return refused(reply.status, reply.content, chunk, alone=alone)
+        return refused(reply.status, content, chunk, alone=len(plan.chunks) == 1)
     try:
-        vectors = read_vectors(reply.content, len(chunk))
+        vectors = await beside(len(content), partial(read_vectors, content, len(chunk)))
     except RequestError as error:
         return error.problem
     if done and done[0].width != vectors.width:
@@ -288,6 +303,22 @@ def _read(reply: CollectedReply, chunk: range, done: Sequence[Vectors], *, alone
 
 async def _refuse(seat: Seat, problem: Problem) -> bool:
     return await _send(seat, problem.status, problem.head(), problem.body())
+
+
+async def _send_all(seat: Seat, plan: Plan, done: Sequence[Vectors]) -> bool:
+    """The one answer. A large one goes down step by step, and waits for whoever reads it slowly."""
+    size = sum(len(raw) for step in done for raw in step.raw)
+    if size < LARGE_BODY_BYTES:
+        return await _send(seat, HTTP_OK, JSON_ALONE, assemble(plan.model, done))
+    pieces = await beside(size, partial(assembled, plan.model, done))
+    length = sum(map(len, pieces))
+    seat.began_answering(trio.current_time())
+    head = [*seat.headers(), *JSON_ALONE, (b"content-length", b"%d" % length)]
+    await seat.exchange.send_start(HTTP_OK, head)
+    for piece in pieces:
+        await seat.exchange.send_body(piece)
+    seat.tally.code = HTTP_OK
+    return True
 
 
 async def _send(seat: Seat, status: int, headers: Sequence[Header], body: bytes) -> bool:
