@@ -4,16 +4,17 @@ Owns the loads of the curves. Rows are like those of the cases, with the direct 
 left out: the curve is to show where our own knee is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loadtest.bench.cases import Bench, Setting, measured, paced, small_settings
+from loadtest.bench.figures import knee
 from loadtest.bench.result import Row
 from loadtest.bench.variants import DIRECT, GRIDSCHED
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 STREAMS = (1, 2, 5, 10, 20, 50, 100)
-PACES = (50, 100, 250, 500, 1000, 2000, 4000)
+PACES = (50, 100, 250, 500, 1000, 2000, 4000, 8000)
 """Events a second of each of PACED_STREAMS streams."""
 PACED_STREAMS = 8
 MOST_ROUNDS = 3
@@ -21,6 +22,25 @@ MOST_ROUNDS = 3
 BY_CLIENTS, BY_STREAMS, BY_PACE = "by clients", "by streams", "by pace"
 KNEE_US = 10_000.0
 """An added p99 that a reader of a stream begins to see."""
+
+
+def points(curves: Sequence[Row], setting: str, variant: str = GRIDSCHED) -> list[Row]:
+    """The rows of one curve, BY_CLIENTS, BY_STREAMS or BY_PACE, of one variant."""
+    return [row for row in curves if row.variant == variant and row.setting.startswith(setting)]
+
+
+def load_at(row: Row) -> float:
+    """A point's load: clients, streams, or chunks a second of all streams."""
+    if row.setting.startswith(BY_PACE):
+        return float(row.setting.removeprefix(BY_PACE)) * PACED_STREAMS
+    return float(row.clients or row.streams or 0)
+
+
+def knee_of(found: Sequence[Row]) -> float | None:
+    """Where the cost of one curve begins to be felt; None where it never does, or nothing was measured."""
+    if not any(row.added_p99_us is not None for row in found):
+        return None
+    return knee([load_at(row) for row in found], [row.added_p99_us for row in found], KNEE_US)
 
 
 def settings(bench: Bench) -> Iterator[Setting]:

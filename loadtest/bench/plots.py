@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from loadtest.bench import curves
-from loadtest.bench.figures import figure, knee
+from loadtest.bench.figures import figure
 from loadtest.bench.result import BenchResult, Row
-from loadtest.bench.variants import DIRECT, GRIDSCHED
+from loadtest.bench.variants import DIRECT
 
 COLOURS = ("#2f7fd6", "#c77700", "#1f9269", "#8a63d2", "#d6336c", "#0e9bb3")
 STYLE: dict[Any, Any] = {
@@ -105,12 +105,6 @@ def _load(row: Row) -> str:
     return f"{row.upstream}, {count}{f', {row.setting}' if row.setting else ''}"
 
 
-def _points(result: BenchResult, case: str, setting: str, variant: str = GRIDSCHED) -> list[Row]:
-    return [
-        row for row in result.curves if (row.case, row.variant) == (case, variant) and row.setting.startswith(setting)
-    ]
-
-
 def _lines(axes: Axes, loads: Sequence[float], found: Sequence[Row], names: Mapping[str, str], label: str) -> None:
     for (name, title), colour in zip(names.items(), COLOURS, strict=False):
         figures = [figure(row.each.get(name, ())) for row in found]
@@ -139,51 +133,51 @@ ADDED = {"added_p50_us": "p50", "added_p99_us": "p99"}
 
 
 def _cost_by_clients(axes: Axes, result: BenchResult) -> bool:
-    found = _points(result, "small_request", curves.BY_CLIENTS)
+    found = curves.points(result.curves, curves.BY_CLIENTS)
     if not found:
         return False
-    _lines(axes, [float(row.clients or 0) for row in found], found, ADDED, "clients, each asking again and again")
+    _lines(axes, [curves.load_at(row) for row in found], found, ADDED, "clients, each asking again and again")
     axes.set_ylabel("added to a small request, µs")
     _legend(axes)
     return True
 
 
 def _rate_by_clients(axes: Axes, result: BenchResult) -> bool:
-    found = _points(result, "small_request", curves.BY_CLIENTS)
+    found = curves.points(result.curves, curves.BY_CLIENTS)
     if not found:
         return False
     names = {"requests_per_s": "requests a second", "cpu_us_per_request": "CPU µs each"}
-    _lines(axes, [float(row.clients or 0) for row in found], found, names, "clients, each asking again and again")
+    _lines(axes, [curves.load_at(row) for row in found], found, names, "clients, each asking again and again")
     _legend(axes)
     return True
 
 
 def _cost_by_streams(axes: Axes, result: BenchResult) -> bool:
-    found = _points(result, "stream", curves.BY_STREAMS)
+    found = curves.points(result.curves, curves.BY_STREAMS)
     if not found:
         return False
-    loads = [float(row.streams or 0) for row in found]
+    loads = [curves.load_at(row) for row in found]
     _lines(axes, loads, found, ADDED, "streams of 100 chunks a second")
-    _mark_knee(axes, loads, found)
+    _mark_knee(axes, found)
     axes.set_ylabel("added to a chunk's delay, µs")
     _legend(axes)
     return True
 
 
 def _cost_by_pace(axes: Axes, result: BenchResult) -> bool:
-    found = _points(result, "stream", curves.BY_PACE)
+    found = curves.points(result.curves, curves.BY_PACE)
     if not found:
         return False
-    loads = [float(row.setting.removeprefix(curves.BY_PACE)) * curves.PACED_STREAMS for row in found]
+    loads = [curves.load_at(row) for row in found]
     _lines(axes, loads, found, ADDED, f"chunks a second asked for, in {curves.PACED_STREAMS} streams")
-    _mark_knee(axes, loads, found)
+    _mark_knee(axes, found)
     axes.set_ylabel("added to a chunk's delay, µs")
     _legend(axes)
     return True
 
 
-def _mark_knee(axes: Axes, loads: Sequence[float], found: Sequence[Row]) -> None:
-    at = knee(loads, [row.added_p99_us for row in found], curves.KNEE_US)
+def _mark_knee(axes: Axes, found: Sequence[Row]) -> None:
+    at = curves.knee_of(found)
     if at is not None:
         axes.axvline(at, color="#d6336c", linestyle=":", linewidth=1.5, label=f"knee: {at:g}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from loadtest.bench import curves
 from loadtest.bench.figures import figure
 from loadtest.bench.result import CASES, BenchResult, Row
 
@@ -56,12 +57,17 @@ COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
 }
 """Heads and figures. A case without columns here shows all the figures it has."""
+CURVES = {
+    curves.BY_CLIENTS: "clients",
+    curves.BY_STREAMS: "streams of 100 chunks a second",
+    curves.BY_PACE: f"chunks a second in {curves.PACED_STREAMS} streams",
+}
 SMALL, LARGE = 10.0, 1000.0
 
 
 def table(result: BenchResult) -> str:
     """The whole result."""
-    return "\n".join([*_head(result), *_cases(result), *_tail(result)]) + "\n"
+    return "\n".join([*_head(result), *_cases(result), *_curves(result), *_tail(result)]) + "\n"
 
 
 def _head(result: BenchResult) -> Iterator[str]:
@@ -132,6 +138,24 @@ def number(value: float) -> str:
     if size >= SMALL:
         return f"{value:.0f}"
     return f"{value:.3g}" if size >= 1 else f"{value:.2g}"
+
+
+def _curves(result: BenchResult) -> Iterator[str]:
+    """Cost against load, through gridsched; the direct way's rows are in the JSON."""
+    for setting, unit in CURVES.items():
+        found = curves.points(result.curves, setting)
+        if found:
+            yield ""
+            yield f"## Cost {setting}"
+            yield ""
+            yield from _lines(found[0].case, found)
+            at = curves.knee_of(found)
+            yield ""
+            yield (
+                f"The knee is at {at:,.0f} {unit}."
+                if at is not None
+                else f"No knee up to {curves.load_at(found[-1]):,.0f} {unit}."
+            )
 
 
 def _tail(result: BenchResult) -> Iterator[str]:

@@ -170,3 +170,18 @@ def test_two_revisions_are_compared_figure_by_figure() -> None:
     assert "| small_request | 8 clients | p50 us | 100 | 80 | 0.750 (0.700…0.800) | better |" in text
     assert "this tree against v1: 1 better, 0 worse, 0 same, 0 undecided" in text
     assert "large_up: base does not answer it" in text
+
+
+def test_the_table_says_where_the_knee_of_a_curve_is() -> None:
+    """Of gridsched's points; a curve that nobody measured is not there, and one without a knee says how far it went."""
+    each = {8: [100.0], 64: [150.0], 256: [900.0]}
+    by_clients = [
+        row_of({"added_p99_us": us}, case="small_request", variant="gridsched", clients=count, setting="by clients")
+        for count, us in each.items()
+    ]
+    by_pace = row_of({"added_p99_us": [50.0]}, case="stream", variant="gridsched", streams=8, setting="by pace 100")
+    result = BenchResult(machine=Machine(), revision="", cases=[], curves=[*by_clients, by_pace])
+    text = table(result)
+    assert "The knee is at 256 clients." in text
+    assert "No knee up to 800 chunks a second in 8 streams." in text
+    assert "Cost by streams" not in text
