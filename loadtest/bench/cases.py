@@ -9,6 +9,7 @@ import base64
 import bisect
 import json
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ CANCEL_PAUSE_MS = 20
 CANCEL_AFTER_EVENTS = 3
 LEAST_CANCEL_SECONDS = 1.0
 FOREVER = 1_000_000
+SETTLE_SECONDS, SETTLE_STEP_SECONDS, SETTLE_SHARE = 10.0, 0.03, 0.3
+"""How long one may go on after its turn, how often it is looked at, and what part of a processor is rest."""
 MS_PER_S, US_PER_S, NS_PER_US = 1e3, 1e6, 1e3
 
 Figures = Mapping[str, float | None]
@@ -137,10 +140,22 @@ def one_run(bench: Bench, setting: Setting, variant: Variant) -> Run:
         seen = drive(bench.load, variant.port, variant.key, setting.traffic)
     except BenchFault as fault:
         return Run(None, why=str(fault))
-    took = variant.child.cpu_us() - before
+    took = max(0.0, variant.child.cpu_us() - before)
     freed = _freed(seen, variant.events, told)
     nothing = "" if seen.requests or seen.texts else "no whole answer within its time"
-    return Run(seen, took, variant.child.memory_bytes("VmHWM"), freed, seen.failed or nothing)
+    busy = "" if _settled(variant) else f"still busy {SETTLE_SECONDS:g} s after its clients had left"
+    return Run(seen, took, variant.child.memory_bytes("VmHWM"), freed, seen.failed or nothing or busy)
+
+
+def _settled(variant: Variant) -> bool:
+    """Wait until it rests: what one variant still does is not to slow the next one's turn."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < until:
+        before = variant.child.cpu_us()
+        time.sleep(SETTLE_STEP_SECONDS)
+        if variant.child.cpu_us() - before < SETTLE_SHARE * SETTLE_STEP_SECONDS * US_PER_S:
+            return True
+    return False
 
 
 def _size(path: Path | None) -> int:

@@ -13,8 +13,8 @@ from loadtest.bench.result import Row
 from loadtest.bench.variants import DIRECT, GRIDSCHED
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-STREAMS = (1, 2, 5, 10, 20, 50, 100)
-PACES = (50, 100, 250, 500, 1000, 2000, 4000, 8000)
+STREAMS = (1, 5, 10, 20, 50, 100)
+PACES = (100, 250, 500, 1000, 2000, 4000, 8000)
 """Events a second of each of PACED_STREAMS streams."""
 PACED_STREAMS = 8
 MOST_ROUNDS = 3
