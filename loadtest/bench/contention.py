@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -116,16 +117,31 @@ def measure(plan: Plan) -> list[Row]:
     load = Load(
         chat_seconds=plan.seconds * Load().chat_seconds, settle_seconds=min(1.0, plan.seconds) * Load().settle_seconds
     )
-    rounds, why = list[Round](), ""
+    machine = partial(_machine, None, None, load.people)
+    return rows(contention_result.figures(run(machine, load, plan.rounds, plan.folder / CASE, plan.say)), load)
+
+
+def run(machine: Callable[[], Machine], load: Load, number: int, folder: Path, say: Say) -> list[Round]:
+    """So many rounds. Raises LeftOut where they cannot be, with the sentence of whatever failed first, and
+    KeyboardInterrupt itself, in no group."""
+    why: list[str] = []
     try:
-        models = fetch.fetch_models()
-        machine = Machine(models.chat, models.embedder, load.people)
-        rounds = trio.run(measure_rounds, machine, load, plan.rounds, plan.folder / CASE, plan.say)
+        return trio.run(measure_rounds, machine(), load, number, folder, say)
     except* (fetch.FetchFailure, ServerFault, TrafficFault) as faults:
-        why = "; ".join(map(str, _leaves(faults)))
+        why = [str(fault) for fault in _leaves(faults)]
+    except* KeyboardInterrupt:
+        pass
     if why:
-        raise LeftOut(why)
-    return rows(contention_result.figures(rounds), load)
+        raise LeftOut(why[0])
+    raise KeyboardInterrupt
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for fault in group.exceptions:
+        if isinstance(fault, BaseExceptionGroup):
+            yield from _leaves(fault)
+        else:
+            yield fault
 
 
 # --- the command ------------------------------------------------------------------------------------------------
@@ -153,7 +169,9 @@ def _arguments() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run it; the result is the exit code."""
     args = _arguments().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # ended as by Ctrl-C: in good order
+    # Either signal ends it in good order, also where a shell has had it ignore Ctrl-C in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     load = Load(
         people=args.people,
         chat_seconds=args.seconds,
@@ -162,35 +180,27 @@ def main(argv: list[str] | None = None) -> int:
         seed=args.seed,
     )
     folder = Path(tempfile.mkdtemp(prefix="gridsched-contention-"))
-    result, rounds = 0, list[Round]()
+    machine = partial(_machine, args.chat_model, args.embed_model, args.people, args.engine, args.threads)
     try:
-        machine = _machine(args)
-        rounds = trio.run(measure_rounds, machine, load, args.rounds, folder, _say)
-    except* (fetch.FetchFailure, ServerFault, TrafficFault) as faults:
-        print(*(f"contention: {fault}" for fault in _leaves(faults)), sep="\n", file=sys.stderr)
-        result = 2
-    except* KeyboardInterrupt:
-        result = 130
+        rounds = run(machine, load, args.rounds, folder, _say)
+    except LeftOut as why:
+        print(f"contention: {why}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return result or _tell(contention_result.figures(rounds), load, args.json)
+    return _tell(contention_result.figures(rounds), load, args.json)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for fault in group.exceptions:
-        if isinstance(fault, BaseExceptionGroup):
-            yield from _leaves(fault)
-        else:
-            yield fault
-
-
-def _machine(args: argparse.Namespace) -> Machine:
-    """Raises FetchFailure."""
-    chat, embedder = args.chat_model, args.embed_model
+def _machine(
+    chat: Path | None, embedder: Path | None, people: int, engine: Path | None = None, threads: int = 0
+) -> Machine:
+    """With the demo's models where others are not named. Raises FetchFailure."""
     if not (chat and embedder):
         models = fetch.fetch_models()
         chat, embedder = chat or models.chat, embedder or models.embedder
-    return Machine(chat, embedder, args.people, args.engine, args.threads)
+    return Machine(chat, embedder, people, engine, threads)
 
 
 def _tell(all_figures: Mapping[str, Each], load: Load, json_path: Path | None) -> int:

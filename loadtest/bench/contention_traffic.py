@@ -86,7 +86,7 @@ async def stretch(client: Client, load: Load, *, people: bool, background: bool)
     """One stretch. What runs in the background at its end is waited for, so that the next one begins in peace. Raises
     TrafficFault."""
     run = _Run(client, load)
-    with trio.fail_after(load.patience_seconds + LONGEST_SECONDS):
+    with trio.move_on_after(LONGEST_SECONDS) as whole:
         async with trio.open_nursery() as nursery:
             if background:
                 nursery.start_soon(run.write)
@@ -102,8 +102,8 @@ async def stretch(client: Client, load: Load, *, people: bool, background: bool)
             run.seen.ended = trio.current_time()
             run.over = True
             nursery.cancel_scope.deadline = trio.current_time() + load.patience_seconds
-    if run.fault:
-        raise TrafficFault(run.fault)
+    if run.fault or whole.cancelled_caught:
+        raise TrafficFault(run.fault or f"it did not end within {LONGEST_SECONDS:.0f} s")
     return run.seen
 
 

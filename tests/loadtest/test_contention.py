@@ -11,8 +11,9 @@ from loadtest.bench.contention_log import beside
 from loadtest.bench.contention_result import STRETCHES
 from loadtest.bench.contention_server import Machine, ServerFault, started
 from loadtest.bench.contention_traffic import Load, Stretch, token_times
-from loadtest.bench.result import BenchResult
+from loadtest.bench.result import BenchResult, LeftOut
 from loadtest.clients import Generated, Measured
+from loadtest.fetch import FetchFailure
 from loadtest.minilm import convert
 from tests.loadtest.lines import START, Log
 from tests.loadtest.tiny_bert import write_tiny_bert
@@ -104,6 +105,17 @@ def test_the_moments_of_a_streams_texts_are_on_the_clock_of_its_request() -> Non
     one = Measured("writer", due=100.0, first_token_seconds=2.0, gaps=(0.5, 1.0))
     assert token_times(Generated(one)) == [102.0, 102.5, 103.5]
     assert token_times(Generated(Measured("writer"))) == []
+
+
+def test_without_its_models_it_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    """One sentence, in no group, and nothing was started."""
+
+    def no_models() -> Machine:
+        raise FetchFailure("the models cannot be had")
+
+    with pytest.raises(LeftOut, match="^the models cannot be had$"):
+        contention.run(no_models, SHORT, 1, tmp_path / "run", print)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
