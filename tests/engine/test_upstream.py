@@ -73,6 +73,62 @@ async def test_bytes_are_handed_on_as_they_arrive(peer: Peer) -> None:
                 assert await answer.receive() == b""
 
 
+PAYLOAD = b"data: \n", b"1\r\n\n0\r\n\r\n"
+ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n%b\r\n9;x\r\n%b\r\n0\r\n\r\n" % PAYLOAD
+
+
+async def test_an_answer_that_is_cut_at_any_byte_arrives_whole(peer: Peer) -> None:
+    """Nothing is lost or added where one read ends and the next begins, in the head, the framing or the payload."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        for cut in range(1, len(ANSWER)):
+            async with trio.open_nursery() as nursery:
+
+                async def serve(cut: int = cut) -> None:
+                    async with await peer.accept() as stream:
+                        await stream.receive_some()
+                        await stream.send_all(ANSWER[:cut])
+                        await trio.testing.wait_all_tasks_blocked()
+                        await stream.send_all(ANSWER[cut:])
+
+                nursery.start_soon(serve)
+                async with open_answer(peer.path, "POST", "/x", JSON, b"{}") as answer:
+                    assert await whole(answer) == b"".join(PAYLOAD)
+
+
+async def test_others_have_their_turn_while_much_lies_ready(peer: Peer) -> None:
+    """A read that need not wait gives a turn away: a stream that floods holds no other one up. One that is cancelled
+    ends there."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            turns = 0
+
+            async def serve() -> None:
+                async with await peer.accept() as stream:
+                    await stream.receive_some()
+                    await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+                    await stream.send_all(bytes(100_000_000))
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    turns += 1
+
+            nursery.start_soon(serve)
+            nursery.start_soon(others)
+            async with open_answer(peer.path, "POST", "/x", JSON, b"{}") as answer:
+                await answer.receive()  # the head was waited for
+                before = turns
+                for _ in range(20):
+                    assert await answer.receive()
+                assert turns - before >= 19  # who is first in a turn of the loop is chance
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await answer.receive()
+                assert scope.cancelled_caught
+            nursery.cancel_scope.cancel()
+
+
 async def test_an_end_that_is_known_is_told_even_to_whoever_is_being_cancelled(peer: Peer) -> None:
     """A client that hangs up at the last byte has been answered whole: it is no client that has gone."""
     with trio.fail_after(PATIENCE_SECONDS):
