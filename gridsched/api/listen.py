@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 512
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_PAUSE_SECONDS = 30, 10
 """How long a client is silent before its machine is asked, and between two such questions. Who vanishes without a word
-is known by no other sign while nothing is sent to it. How long no answer is waited for is `connection`'s to say."""
+is known by no other sign while nothing is sent to it. How long no answer is waited for is `transport`'s to say."""
 
 MOST_DESCRIPTORS = 16 * 1024  # plenty for one machine's clients; a hundred MB of connections at the most
 OWN_DESCRIPTORS = 256  # engines' pipes and pidfds, the store, log files; half, where that is less
