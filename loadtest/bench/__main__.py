@@ -154,8 +154,8 @@ def _over(args: argparse.Namespace, found: Collected, site: Site, plan: Plan, lo
         found.left_out[f"{name} ({upstream})"] = reason
         _say(f"left out: {name} ({upstream}): {reason}")
     bench = cases.Bench(plan=plan, load=load, up=up, upstream=upstream)
-    for case in args.cases:
-        if case in cases.SETTINGS:
+    for case in cases.SETTINGS:
+        if case in args.cases:
             found.rows.extend(cases.measure(bench, case))
     if CURVES in args.cases and upstream == STUBBED:
         found.curves.extend(curves.measure(bench))
