@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loadtest.bench.cases import Bench, Setting, measured, paced, small_settings
-from loadtest.bench.figures import knee
+from loadtest.bench.figures import knee, saturation
 from loadtest.bench.result import Row
 from loadtest.bench.variants import DIRECT, GRIDSCHED
 
@@ -37,10 +37,16 @@ def load_at(row: Row) -> float:
 
 
 def knee_of(found: Sequence[Row]) -> float | None:
-    """Where the cost of one curve begins to be felt; None where it never does, or nothing was measured."""
+    """Where the cost of one curve begins to be felt; None where it never does, or nothing was measured.
+
+    Of clients who ask again at once that is where the rate grows no more: each one more only waits for the others.
+    """
+    loads = [load_at(row) for row in found]
+    if found and found[0].setting.startswith(BY_CLIENTS):
+        return saturation(loads, [row.figures.get("requests_per_s") for row in found])
     if not any(row.added_p99_us is not None for row in found):
         return None
-    return knee([load_at(row) for row in found], [row.added_p99_us for row in found], KNEE_US)
+    return knee(loads, [row.added_p99_us for row in found], KNEE_US)
 
 
 def settings(bench: Bench) -> Iterator[Setting]:

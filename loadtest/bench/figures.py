@@ -77,3 +77,11 @@ def knee(loads: Sequence[float], values: Sequence[float | None], limit: float) -
         if value is None or value > limit or (first is not None and first > 0 and value > 2 * first):
             return load
     return None
+
+
+def saturation(loads: Sequence[float], rates: Sequence[float | None], share: float = 0.95) -> float | None:
+    """The first load that carries `share` of the highest rate: beyond it, more only wait. None without a rate."""
+    highest = max((rate for rate in rates if rate is not None), default=None)
+    if highest is None:
+        return None
+    return next(load for load, rate in zip(loads, rates, strict=True) if rate is not None and rate >= share * highest)

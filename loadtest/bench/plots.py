@@ -137,6 +137,7 @@ def _cost_by_clients(axes: Axes, result: BenchResult) -> bool:
     if not found:
         return False
     _lines(axes, [curves.load_at(row) for row in found], found, ADDED, "clients, each asking again and again")
+    _mark_knee(axes, found)
     axes.set_ylabel("added to a small request, µs")
     _legend(axes)
     return True

@@ -5,7 +5,7 @@ import pytest
 
 from loadtest.bench.cases import Run, Setting, of_small, of_stream, rows
 from loadtest.bench.compare import compared, lines
-from loadtest.bench.figures import Figure, added, figure, knee, middle, ratios, verdict
+from loadtest.bench.figures import Figure, added, figure, knee, middle, ratios, saturation, verdict
 from loadtest.bench.result import BenchFault, BenchResult, Machine, Row, row_of
 from loadtest.bench.table import number, table
 from loadtest.bench.tools import Seen, Traffic, Values
@@ -100,6 +100,12 @@ def test_the_knee_is_where_the_cost_has_doubled_or_is_beyond_the_limit() -> None
     assert knee(loads, [100.0, 120.0, 110.0, 130.0], 10_000.0) is None
 
 
+def test_a_rate_is_saturated_where_nearly_all_of_the_highest_is_reached() -> None:
+    """A load that was not measured is passed over."""
+    assert saturation([1.0, 2.0, 4.0, 8.0], [50.0, None, 96.0, 100.0]) == 4.0
+    assert saturation([1.0], [None]) is None
+
+
 def test_a_variant_is_set_beside_the_reference_of_its_round() -> None:
     """Differences and ratios by round, absolute figures beside them; a failed round leaves a hole and an error."""
     direct = [Run(seen(100.0, 1000), 5000.0), Run(seen(200.0, 500), 5000.0), Run(seen(100.0, 1000))]
@@ -174,14 +180,14 @@ def test_two_revisions_are_compared_figure_by_figure() -> None:
 
 def test_the_table_says_where_the_knee_of_a_curve_is() -> None:
     """Of gridsched's points; a curve that nobody measured is not there, and one without a knee says how far it went."""
-    each = {8: [100.0], 64: [150.0], 256: [900.0]}
+    rates = {1: [500.0], 8: [960.0], 64: [1000.0], 256: [990.0]}
     by_clients = [
-        row_of({"added_p99_us": us}, case="small_request", variant="gridsched", clients=count, setting="by clients")
-        for count, us in each.items()
+        row_of({"requests_per_s": rate}, case="small_request", variant="gridsched", clients=count, setting="by clients")
+        for count, rate in rates.items()
     ]
     by_pace = row_of({"added_p99_us": [50.0]}, case="stream", variant="gridsched", streams=8, setting="by pace 100")
     result = BenchResult(machine=Machine(), revision="", cases=[], curves=[*by_clients, by_pace])
     text = table(result)
-    assert "The knee is at 256 clients." in text
+    assert "The knee is at 8 clients." in text
     assert "No knee up to 800 chunks a second in 8 streams." in text
     assert "Cost by streams" not in text
