@@ -11,8 +11,12 @@ from statistics import median
 NOISE = 0.03
 """Two sides that differ by less are called the same, however steady the rounds: a ratio, from what a program compared
 with itself shows here."""
-LEAST_ROUNDS = 3
-"""With fewer nothing is decided."""
+SAME_SPREAD = 0.1
+"""And only if no round says more than this: rounds that contradict one another show nothing, not even sameness."""
+LEAST_ROUNDS = 5
+"""With fewer nothing is decided: that four of a pair's rounds agree by chance happens to one figure in eight."""
+DISSENT = 10
+"""One round in so many may say the opposite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +56,17 @@ def added(values: Sequence[float | None], reference: Sequence[float | None]) -> 
 def verdict(paired: Sequence[float | None], *, lower_is_better: bool) -> str:
     """What the ratios of two revisions say: "better", "worse", "same" or "undecided".
 
-    Better or worse is what every round but at most one in five says, with a median beyond NOISE; the same is a median
-    within NOISE. With fewer than LEAST_ROUNDS rounds, or when they contradict one another, it is undecided.
+    Better or worse is what all rounds say, but for one in DISSENT, with a median beyond NOISE; the same is a median
+    within NOISE and no round beyond SAME_SPREAD. Else, and with fewer than LEAST_ROUNDS, it is undecided.
     """
     known = [value for value in paired if value is not None]
     if len(known) < LEAST_ROUNDS:
         return "undecided"
     found = median(known)
     if abs(found - 1.0) <= NOISE:
-        return "same"
-    agreeing = sum((value > 1.0) == (found > 1.0) for value in known)
-    if len(known) - agreeing > len(known) // 5:
+        return "same" if all(abs(value - 1.0) <= SAME_SPREAD for value in known) else "undecided"
+    against = sum((value > 1.0) != (found > 1.0) for value in known)
+    if against > len(known) // DISSENT:
         return "undecided"
     return "better" if (found < 1.0) == lower_is_better else "worse"
 

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from loadtest.bench import curves
 from loadtest.bench.figures import figure
@@ -78,7 +79,7 @@ def _bars(axes: Axes, result: BenchResult, case: str, name: str, label: str, *, 
         _bars_of(axes, own, name, at, width, COLOURS[number % len(COLOURS)], least=LEAST_ON_LOG if log else None)
     axes.set_xticks(range(len(loads)), loads, rotation=20, ha="right")
     if log:
-        axes.set_yscale("log")
+        _log(axes)
     else:
         axes.axhline(1.0, color="#808890", linewidth=1)
     axes.set_ylabel(label)
@@ -100,6 +101,13 @@ def _bars_of(
     axes.bar(at, heights, width * 0.9, color=colour, label=own[0].variant, yerr=errors, ecolor="#808890", capsize=2)
 
 
+def _log(axes: Axes) -> None:
+    """An axis of logarithms, with its figures written out."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _load(row: Row) -> str:
     count = f"{row.clients} cl." if row.clients is not None else f"{row.streams} str."
     return f"{row.upstream}, {count}{f', {row.setting}' if row.setting else ''}"
@@ -118,7 +126,7 @@ def _lines(axes: Axes, loads: Sequence[float], found: Sequence[Row], names: Mapp
         axes.plot(at, middle, "o-", color=colour, label=title, markersize=4)
         axes.fill_between(at, low, high, color=colour, alpha=0.15)
     axes.set_xscale("log")
-    axes.set_yscale("log")
+    _log(axes)
     axes.set_xticks(list(loads), [f"{load:g}" for load in loads])
     axes.set_xlabel(label)
     axes.minorticks_off()
