@@ -23,7 +23,7 @@ from gridsched.vram.ladder import (
     smaller_caches,
     trained_context,
 )
-from gridsched.vram.launches import LadderRequest, Launches
+from gridsched.vram.launches import LadderRequest, Launches, Shape
 
 MAX_SLOTS = 256  # llama.cpp's LLAMA_MAX_SEQ
 
@@ -79,6 +79,8 @@ class Advice:
 
     def fits(self, request: LadderRequest) -> bool:
         """Whether the ladder of a request has a rung that the memory carries."""
+        if self._weighs_too_much and request.flags == self._request.flags:
+            return False
         asked = (request.ctx_size, request.ctx_per_slot, request.parallel, request.cache_types, request.flags)
         key = (*asked, request.device)
         if key not in self._known:
@@ -96,6 +98,8 @@ class Advice:
     @cached_property
     def _largest_pool(self) -> int:
         """In tokens; never more than the trained length for each slot, or what was asked where that is more."""
+        if self._weighs_too_much:
+            return 0
         asked, slots = pool_asked(self._launches) or 0, self._slots or 1
         per_slot = max(trained_context(self._geometry), self._request.ctx_per_slot or asked // slots)
         step = CELL_STEP * slots
@@ -103,8 +107,18 @@ class Advice:
 
     @cached_property
     def _most_slots(self) -> int:
+        if self._weighs_too_much:
+            return 0
         asked = pool_asked(self._launches)
         return self._most(min(MAX_SLOTS, max(asked // CELL_STEP, 1)) if asked else MAX_SLOTS, self._with_slots)
+
+    @cached_property
+    def _weighs_too_much(self) -> bool:
+        """Whether the weights alone are more than all devices have for them: under the same flags no context, no number
+        of slots and no cache will do then, and none is tried. Several devices hold no less of them than one would."""
+        alone = self._launches.on_one(Shape(CELL_STEP, self._slots or 1))
+        room = sum(self._usable.get(name, 0) for name in self._devices)
+        return alone is not None and alone.devices[0].weights_bytes > room
 
     def _most(self, limit: int, asked: Callable[[int], LadderRequest]) -> int:
         """The largest number up to a limit that fits when it is asked for, 0 for none. It is searched among the
