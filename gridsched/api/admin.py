@@ -58,7 +58,7 @@ class Connection(TrioASGIHTTPConnection):
 
 
 def build(house: House, services: Services, panel: Blueprint | None = None) -> QuartTrio:
-    """The application. Called inside trio, when the server begins to serve."""
+    """The application. Called in a thread, when the server begins to serve: it touches nothing that is under way."""
     app = QuartTrio("gridsched.api.admin", static_folder=None)
     app.asgi_http_class = Connection
     app.config["RESPONSE_TIMEOUT"] = None  # the default cuts every stream after 60 s without a word

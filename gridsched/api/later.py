@@ -1,8 +1,8 @@
 """The application beside the data plane, which is made while the server already serves: Quart and what hangs on it take
 a sixth of what is imported for a start, and no chat waits for them.
 
-Owns when it is imported and made, and that whoever asks before that waits. What is imported is imported in a thread:
-in the loop it would hold every stream for as long as it takes.
+Owns when it is imported and made, and that whoever asks before that waits. Both are done in a thread: in the loop they
+would hold every stream for as long as they take.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-from gridsched.threads import imported
+from gridsched.threads import imported, in_thread
 
 if TYPE_CHECKING:  # what is not to be imported yet
     from quart_trio import QuartTrio
@@ -23,7 +23,7 @@ class Later:
     """An ASGI application. `run` must be running, or no request is ever answered."""
 
     def __init__(self, make: Callable[[], "QuartTrio"]) -> None:
-        """`make` makes the application, inside trio."""
+        """`make` makes the application, in a thread; nobody else uses it, or what it is made of, to make another."""
         self._make = make
         self._made: QuartTrio | None = None
         self._is_there = trio.Event()
@@ -31,7 +31,7 @@ class Later:
     async def run(self) -> None:
         """Import and make it."""
         await imported(MODULE)
-        self._made = self._make()
+        self._made = await in_thread(self._make)
         self._is_there.set()
 
     async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

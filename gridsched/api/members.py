@@ -11,6 +11,7 @@ import codecs
 import math
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -41,15 +42,6 @@ _NUMBER = re.compile(rb"(?<![0-9.eE+-])-?([0-9](?:[0-9.]{199,}+(?:[eE]\+?[0-9]+)
 _strict = msgspec.json.Decoder()
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _key = msgspec.json.Decoder(str)
-_few = msgspec.json.Decoder(  # ends at the first value too many, where a list would be built whole and then counted
-    msgspec.defstruct(
-        "Few",
-        [(f"item_{at}", msgspec.Raw, msgspec.Raw(b"")) for at in range(MOST_ITEMS)],
-        array_like=True,
-        forbid_unknown_fields=True,
-        gc=False,
-    )
-)
 
 
 class BadBody(ValueError):
@@ -141,11 +133,19 @@ def elements(array: bytes) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+@cache
+def _few() -> msgspec.json.Decoder[object]:
+    """Ends at the first value too many, where a list would be built whole and then counted. Made for the first list
+    that may have so many: it takes tens of milliseconds and some MiB, and hardly any server meets one."""
+    fields = [(f"item_{at}", msgspec.Raw, msgspec.Raw(b"")) for at in range(MOST_ITEMS)]
+    return msgspec.json.Decoder(msgspec.defstruct("Few", fields, array_like=True, forbid_unknown_fields=True, gc=False))
+
+
 def items(array: bytes | msgspec.Raw) -> list[msgspec.Raw]:
     """The values of a JSON array, as bytes. Raises BadBody where they are more than anybody means."""
     if bytes(array).count(b",") >= MOST_ITEMS:
         try:
-            _few.decode(array)
+            _few().decode(array)
         except msgspec.ValidationError:
             raise BadBody(f"a list has more than {MOST_ITEMS} values, the most that are looked at") from None
     return _list.decode(array)
