@@ -29,6 +29,7 @@ from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from gridsched.api.patterns import make_quick
 from gridsched.api.tls import Certificate, agreed
 from gridsched.api.transport import Transport, of_one_machine
 from gridsched.control.problems import Problem
@@ -43,6 +44,8 @@ _GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
 _MALFORMED = "the request is not valid HTTP"
 _SAID: Final = {431: "the request's headers are too long", 501: "that transfer encoding is not understood"}
+
+make_quick()
 
 
 class _HungUp(Exception):

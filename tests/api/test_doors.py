@@ -95,6 +95,16 @@ def test_what_is_odd_is_left_to_h11(sent: bytes) -> None:
     assert read_head(sent) is Told.ODD
 
 
+def test_H6_a_spoilt_head_is_refused_without_trying_it_in_all_ways() -> None:
+    """There are more of them than anybody could count: blanks that may stand before a value or behind it."""
+    for spoilt_at_its_end in (
+        b"X: " + b" " * 8000 + b"\0",
+        b"A: \r\n" * 1000 + b"B",
+        b"A: \t b \r\n" * 500 + b"B:\x7f",
+    ):
+        assert read_head(LINE + HOST + LENGTH + spoilt_at_its_end + b"\r\n\r\n") is Told.ODD
+
+
 def by_h11(data: bytes) -> tuple[bytes, bytes, bytes, dict[bytes, bytes], int, bytes]:
     """How h11 reads a request: method, target, version, headers, the length of its body, and what is behind its head.
     Raises h11.RemoteProtocolError."""

@@ -1,11 +1,15 @@
 """What this server uses of hypercorn's inside: an update that changes it fails here, and says where."""
 
 import inspect
+import itertools
+import re
 from collections.abc import Callable
 
 import h11
 import pytest
 import trio
+from h11 import _readers
+from h11._abnf import chunk_header, header_field
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
@@ -14,6 +18,8 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ConnectionState, Scope
 from hypercorn.utils import parse_socket_addr
+
+from gridsched.api.connection import _Client
 
 TAKEN: dict[Callable[..., object], str] = {
     H11Protocol.__init__: "self app config context task_group connection_state ssl client server send",
@@ -118,3 +124,42 @@ async def test_a_request_passes_as_the_connection_counts_on() -> None:
         await left.wait()
         assert said[4:6] == ["Updated", "GET /waits ('::1', 7)"]
         assert "http.disconnect" in said
+
+
+LINES = ("a", ":", " ", "\t", "\r", "\n", "\0", "\x0b", "\x7f", "\xff", ";", "5", "\r\n", "(")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [(header_field, _readers.header_field_re), (chunk_header, _readers.chunk_header_re)],
+    ids=["header", "chunk"],
+)
+def test_the_patterns_in_place_of_h11s_match_the_same(theirs: str, ours: re.Pattern[bytes]) -> None:
+    """Every line of up to four pieces, also behind a beginning that is right: the same parts of it."""
+    pattern = re.compile(theirs.encode())
+    for pieces in itertools.chain.from_iterable(itertools.product(LINES, repeat=size) for size in range(5)):
+        line = "".join(pieces).encode("latin-1")
+        for each in (line, b"a:" + line, b"5" + line + b"\r\n"):
+            expected, found = pattern.fullmatch(each), ours.fullmatch(each)
+            assert (expected and expected.groupdict()) == (found and found.groupdict()), each
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+BLANKS = b" " * 60_000
+SPOILT = {
+    "header": HEAD + b"A:" + BLANKS + b"\0\r\n\r\n",
+    "header that goes on": HEAD + b"A:" + b"\r\n " * 20_000 + b"\0\r\n\r\n",
+    "trailer": CHUNKED + b"0\r\nA:" + BLANKS + b"\0\r\n\r\n",
+    "chunk": CHUNKED + b"5;" + BLANKS + b"\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", SPOILT.values(), ids=SPOILT.keys())
+def test_H6_a_spoilt_line_is_refused_without_trying_it_in_all_ways(sent: bytes) -> None:
+    """Blanks and what may not stand behind them, as many as a head may have: half a minute for h11's own patterns."""
+    connection = _Client(h11.SERVER, max_incomplete_event_size=65_536)
+    connection.receive_data(sent)
+    with pytest.raises(h11.RemoteProtocolError):
+        [*iter(connection.next_event, h11.NEED_DATA)]
