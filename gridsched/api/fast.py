@@ -181,16 +181,20 @@ class FastConnection:
         """Whatever is cancelled meanwhile, but the connection itself, half a piece can be mended by nothing."""
         if self._is_open:
             self._turns = self._turns or trio.Lock()
-            async with self._turns:
-                self._is_stuck = True
-                try:
-                    await send_patiently(self._sock, rest, self._hall.house.settings.write_stall_seconds, shield=True)
-                except trio.BrokenResourceError:
-                    self._left()
-                finally:
-                    self._is_stuck = self._turns.statistics().tasks_waiting > 0
+            with trio.CancelScope(shield=True):  # its turn too: a part of the piece may have gone out
+                async with self._turns:
+                    await self._send_in_turn(rest)
         if self._scope.cancel_called:
             await trio.lowlevel.checkpoint()
+
+    async def _send_in_turn(self, rest: memoryview) -> None:
+        self._is_stuck = True
+        try:
+            await send_patiently(self._sock, rest, self._hall.house.settings.write_stall_seconds, shield=True)
+        except trio.BrokenResourceError:
+            self._left()
+        finally:
+            self._is_stuck = self._turns is not None and self._turns.statistics().tasks_waiting > 0
 
     # --- its end ----------------------------------------------------------------------------------------------------
 

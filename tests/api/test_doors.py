@@ -2,16 +2,21 @@
 
 import json
 import re
+import socket
 from random import Random
+from typing import Any, cast
 
 import h11
 import pytest
 import trio
 from trio.testing import MockClock
 
+from gridsched.api.fast import FastConnection, Hall
 from gridsched.api.head import LONGEST_PLAIN_HEAD_BYTES, Head, Told, read_head
 from gridsched.api.routes import ROUTES
+from gridsched.api.seat import House as HouseOfFront
 from gridsched.api.settings import FrontSettings
+from gridsched.api.watch import HangUps, IdleTimes
 from gridsched.ports import UpstreamFailureKind
 from tests.support.fakes import EVENTS, JSON, Script
 from tests.support.front import Client, House, serving
@@ -283,6 +288,32 @@ async def test_an_answer_of_another_length_breaks_its_connection(
         await client.stream.send_all(PLAIN + BODY)
         answer = await all_of(client)
         assert answer.endswith(b"\r\n\r\n123" if promised == 5 else b"\r\n\r\n123456")
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_no_piece_goes_out_in_part_where_its_answer_is_cut_off() -> None:
+    """The server's end, or a limit, comes while a client is slow: what is said next would stand inside the piece."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    nobody = cast("Any", None)
+    house = HouseOfFront(nobody, FrontSettings(), nobody, nobody, trio.Event())
+    piece, came = b"x" * 4_000_000, 0
+
+    async def send() -> None:
+        with trio.CancelScope() as cut_off:
+            cut_off.cancel()
+            await connection.send(piece)
+        await connection.send(b"y")
+
+    with HangUps() as hang_ups:
+        connection = FastConnection(Hall(house, nobody, nobody, hang_ups, IdleTimes(1.0)), near)
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(far)) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            with trio.fail_after(10.0):
+                while not (part := await client.receive_some(65536)).endswith(b"y"):
+                    came += len(part)
+        connection.end()
+    assert came + len(part) == len(piece) + 1
 
 
 async def test_what_was_sent_ahead_takes_no_answer_back(autojump_clock: MockClock) -> None:
