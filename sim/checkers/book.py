@@ -317,7 +317,8 @@ class Book(Facts):
     def _devices_changed(self, event: DevicesChanged) -> None:
         self.devices = {device.name: device for device in event.devices}
         self.readings = {name: read for name, read in self.readings.items() if name in self.devices}
-        self.leases = {name: lease for name, lease in self.leases.items() if name in self.devices}
+        for device in self.leases.keys() - self.devices.keys():  # a lease ends with its device
+            self._lease_ends(device)
         self.version += 1
 
     def _models_changed(self, event: ModelsChanged) -> None:
@@ -370,11 +371,12 @@ class Book(Facts):
     def _pin_asked(self, event: PinAsked) -> None:
         self._wish(event)
         note = self.wishes[event.request]
-        note.before = self.pin_said.get(event.model), event.model in self.put_down
-        self.pin_said[event.model] = event.pinned
-        self.forgotten.discard(event.model)
+        model = event.model
+        note.before = self.pin_said.get(model), model in self.put_down, model in self.forgotten
+        self.pin_said[model] = event.pinned
+        self.forgotten.discard(model)
         if event.pinned:
-            self.put_down.discard(event.model)
+            self.put_down.discard(model)
 
     def _lease_asked(self, event: LeaseAsked) -> None:
         self._wish(event)
@@ -510,12 +512,14 @@ class Book(Facts):
         elif isinstance(wish, UnloadAsked):
             self._unload_answered(note, wish, command)
         elif isinstance(wish, PinAsked) and refused:
-            said, was_down = note.before
+            said, was_down, was_forgotten = note.before
             self.pin_said.pop(wish.model, None)
             if said is not None:
                 self.pin_said[wish.model] = said
             if was_down:
                 self.put_down.add(wish.model)
+            if was_forgotten:
+                self.forgotten.add(wish.model)
 
     def _lease_answered(self, wish: LeaseAsked, *, refused: bool) -> None:
         for device in wish.devices:

@@ -141,9 +141,10 @@ class LeaseNote:
 @dataclass(slots=True, eq=False)
 class WishNote:
     """A person's wish that is not answered yet. `put_down`: by it a pinned model is to stay down. `before`: what was
-    said of a pin until then, and whether it was to stay down, which holds on where this one is refused."""
+    said of a pin until then, whether it was to stay down and whether its model had forgotten that, which holds on where
+    this one is refused."""
 
     wish: Wish
     asked_at: float
     put_down: bool = False
-    before: tuple[bool | None, bool] = (None, False)
+    before: tuple[bool | None, bool, bool] = (None, False, False)

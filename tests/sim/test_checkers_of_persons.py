@@ -9,11 +9,13 @@ from gridsched.core.commands import (
     GrantStep,
     KeepStanding,
     PauseInstance,
+    Rejection,
     RejectionCode,
     ResumeInstance,
 )
 from gridsched.core.events import (
     AnswerBegan,
+    DevicesChanged,
     Event,
     FamiliesChanged,
     InstanceExited,
@@ -24,13 +26,14 @@ from gridsched.core.events import (
     LoadAsked,
     MemoryReleased,
     ModelsChanged,
+    PinAsked,
     StepEnded,
     TimerFired,
     UnloadAsked,
 )
 from gridsched.core.ids import GrantId, InstanceId, JobId, ModelName, RequestId
 from gridsched.core.job import Job, JobKind, Outcome, OutcomeKind, Quality
-from gridsched.core.model import FamilySpec, Variant
+from gridsched.core.model import DeviceSpec, FamilySpec, Variant
 from gridsched.core.policy import Policy
 from gridsched.core.standing import KeptLease, Standing, Word
 from tests.sim.tapes import BACKGROUND, CARD, CHAT, DONE, Tape, grant, job, model, reject, stop
@@ -138,6 +141,34 @@ def test_R8_nothing_begins_on_a_leased_device() -> None:
     tape.watch.found.clear()
     tape.hear(JobSubmitted(job(2)), grant(job(2), 1), at=10.0)
     assert tape.rules == set()
+
+
+def test_R8_what_a_lease_sent_away_comes_back_also_where_it_ended_with_its_device() -> None:
+    """The card went and is there again: the model is loaded though nobody waits, and one that was not there is not."""
+    for name, rules in (("a", set[str]()), ("b", {"S9"})):
+        tape = Tape()
+        tape.ready(1, "a", job(1))
+        tape.hear(JobEnded(GrantId(1), DONE))
+        tape.hear(LeaseAsked(RequestId(1), (CARD,), "somebody"), stop(1))
+        tape.hear(InstanceExited(InstanceId(1), None, ()))
+        tape.hear(MemoryReleased(InstanceId(1)))
+        tape.hear(DevicesChanged(()))
+        tape.hear(DevicesChanged((DeviceSpec(CARD, 100),)), tape.start(2, name), at=30.0)
+        assert tape.rules == rules
+
+
+def test_R7_a_word_that_is_refused_is_not_remembered() -> None:
+    """It was about a model that had gone: what a person said of it before is as forgotten as it was."""
+    tape = Tape(model("a"), model("b"))
+    tape.hear(PinAsked(RequestId(1), ModelName("a"), pinned=True), AnswerRequest(RequestId(1)))
+    tape.hear(ModelsChanged((model("b"),)))
+    refusal = Rejection(RejectionCode.MODEL_NOT_FOUND, "there is no model a")
+    tape.hear(PinAsked(RequestId(2), ModelName("a"), pinned=False), AnswerRequest(RequestId(2), refusal))
+    tape.hear(ModelsChanged((model("a"), model("b"))))
+    tape.ready(1, "a", job(1))
+    tape.hear(JobEnded(GrantId(1), DONE))
+    tape.hear(TimerFired(), stop(1), at=3_600.0)
+    assert "R1" not in tape.rules
 
 
 def test_R8_a_device_is_said_to_be_held_while_something_is_there() -> None:
