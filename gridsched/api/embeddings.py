@@ -190,10 +190,12 @@ def _is_finite(raw: bytes) -> bool:
         data = binascii.a2b_base64(raw[1:-1].replace(b"\\/", b"/"), strict_mode=True)
     except binascii.Error:
         return False
+    if len(data) % 4:  # cut off within a number
+        return False
     low, high = _EXPONENT
     tops = data[3::4]
     if low not in tops and low | high not in tops:
-        return len(data) % 4 == 0
+        return True
     return all(top & low != low or not second & high for top, second in zip(tops, data[2::4], strict=True))
 
 

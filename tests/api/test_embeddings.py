@@ -145,6 +145,7 @@ NOT_FINITE = {
     "NaN of the other sign": engine_answer({0: base64.b64encode(bytes.fromhex("0000803f0100a0ff")).decode()}),
     "cut base64": engine_answer({0: coded(1.0)[:-3]}),
     "half a number": engine_answer({0: base64.b64encode(bytes(6)).decode()}),
+    "cut behind a large one": engine_answer({0: base64.b64encode(bytes.fromhex("0000007f000000")).decode()}),
     "no base64": engine_answer({0: "not at all"}),
     "a number that is none to most readers": b'{"data":[{"index":0,"embedding":[1e999]}]}',
     "bare infinity": b'{"data":[{"index":0,"embedding":[1,-Infinity]}]}',
