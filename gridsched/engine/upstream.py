@@ -73,9 +73,10 @@ class SocketAnswer:
             return b""
         while not payload and not reader.done:
             payload = await _read(self._wire, reader)
-        if payload and not self._wire.waited:  # it lay there already: others have their turn too
-            await trio.lowlevel.checkpoint()
-        self._wire.waited = False
+            if not reader.done and not payload:
+                await _turn(self._wire)
+        if payload:
+            await _turn(self._wire)
         return payload
 
 
@@ -142,6 +143,8 @@ class Asking:
             payload = b""
             while reader.head is None:
                 payload = await _read(wire, reader)
+                if reader.head is None:
+                    await _turn(wire)
             return SocketAnswer(wire, reader, payload)
         except BaseException:
             wire.close()
@@ -182,6 +185,13 @@ def _request(method: str, target: str, headers: tuple[tuple[bytes, bytes], ...],
     lines.append(b"\r\n")
     head = b"".join(lines)
     return (head + body,) if len(body) < READ_BYTES else (head, body)
+
+
+async def _turn(wire: Wire) -> None:
+    """Others have their turn too, where nobody had to wait for what was read last: it lay there already."""
+    if not wire.waited:
+        await trio.lowlevel.checkpoint()
+    wire.waited = False
 
 
 async def _read(wire: Wire, reader: ResponseReader) -> bytes:

@@ -129,6 +129,40 @@ async def test_others_have_their_turn_while_much_lies_ready(peer: Peer) -> None:
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"])
+async def test_others_have_their_turn_while_nothing_but_framing_comes(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    """Heads that only announce another, or lines behind the last chunk, without end: nobody is held up by them."""
+    for name in ("READ_BYTES", "LARGEST_READ_BYTES"):
+        monkeypatch.setattr(f"gridsched.engine.wire.{name}", 100)
+    flood = b"A: b\r\n" if before else b"HTTP/1.1 100 Continue\r\n\r\n"
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            turns = came = 0
+
+            async def serve() -> None:
+                nonlocal came
+                async with await peer.accept() as stream:
+                    await stream.receive_some()
+                    await stream.send_all(before + flood * 1000)
+                    came = turns
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    turns += 1
+
+            nursery.start_soon(serve)
+            nursery.start_soon(others)
+            with pytest.raises(UpstreamFailure):
+                async with open_answer(peer.path, "POST", "/x", JSON, b"{}") as answer:
+                    await whole(answer)
+            nursery.cancel_scope.cancel()
+    assert turns > came + 50
+
+
 async def test_an_end_that_is_known_is_told_even_to_whoever_is_being_cancelled(peer: Peer) -> None:
     """A client that hangs up at the last byte has been answered whole: it is no client that has gone."""
     with trio.fail_after(PATIENCE_SECONDS):
