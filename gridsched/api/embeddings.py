@@ -6,7 +6,7 @@ Python numbers or text. Must never answer with fewer vectors than there were inp
 
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -218,16 +218,17 @@ def _unusable(message: str) -> RequestError:
 def assembled(model: str, parts: Iterable[Vectors]) -> list[bytes]:
     """One OpenAI-shaped answer, indexed through all steps, with the usage summed: a piece for each step, because all of
     them in one would be copied while nobody else has a turn."""
-    steps, pieces, index = tuple(parts), [b'{"object":"list","data":['], 0
-    for step in steps:
+    pieces, index, prompt_tokens, total_tokens = [b'{"object":"list","data":['], 0, 0, 0
+    for step in parts:
         items: list[bytes] = []
         for raw in step.raw:
             items += (b'%s{"object":"embedding","index":%d,"embedding":' % (b"," if index else b"", index), raw, b"}")
             index += 1
         pieces.append(b"".join(items))
-    usage = (sum(step.prompt_tokens for step in steps), sum(step.total_tokens for step in steps))
-    name = msgspec.json.encode(model)
-    pieces.append(b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (name, *usage))
+        prompt_tokens += step.prompt_tokens
+        total_tokens += step.total_tokens
+    usage = (msgspec.json.encode(model), prompt_tokens, total_tokens)
+    pieces.append(b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % usage)
     return pieces
 
 
@@ -307,18 +308,27 @@ async def _refuse(seat: Seat, problem: Problem) -> bool:
     return await _send(seat, problem.status, problem.head(), problem.body())
 
 
-async def _send_all(seat: Seat, plan: Plan, done: Sequence[Vectors]) -> bool:
-    """The one answer. A large one goes down step by step, and waits for whoever reads it slowly."""
+def _taken(done: list[Vectors]) -> Iterator[Vectors]:
+    """What was done, which is not kept beside what is made of it: it goes where that is made, and in no one's time."""
+    done.reverse()
+    while done:
+        yield done.pop()
+
+
+async def _send_all(seat: Seat, plan: Plan, done: list[Vectors]) -> bool:
+    """The one answer. A large one goes down step by step, and waits for whoever reads it slowly; what has gone down is
+    not kept."""
     size = sum(len(raw) for step in done for raw in step.raw)
     if size < LARGE_BODY_BYTES:
         return await _send(seat, HTTP_OK, JSON_ALONE, assemble(plan.model, done))
-    pieces = await beside(size, partial(assembled, plan.model, done))
+    pieces = await beside(size, partial(assembled, plan.model, _taken(done)))
     length = sum(map(len, pieces))
     seat.began_answering(trio.current_time())
     head = [*seat.headers(), *JSON_ALONE, (b"content-length", b"%d" % length)]
     await seat.exchange.send_start(HTTP_OK, head)
-    for piece in pieces:
-        await seat.exchange.send_body(piece)
+    pieces.reverse()
+    while pieces:
+        await seat.exchange.send_body(pieces.pop())
     seat.tally.code = HTTP_OK
     return True
 
