@@ -9,10 +9,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gridsched.api import outline
 from gridsched.api.content import check_said
 from gridsched.api.forms import FORM_TYPE, BadForm, Form, is_form, read_form
 from gridsched.api.keep import NULL, ttl
-from gridsched.api.members import BadBody, Member, members
+from gridsched.api.members import BadBody, Member
+from gridsched.api.outline import Outline
 from gridsched.api.routes import Route, Shape
 from gridsched.api.splice import upstream_body
 from gridsched.control.problems import Problem, RequestError, invalid
@@ -48,6 +50,7 @@ class Wishes(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 _NO_WISHES: Final = Wishes()
+_NOTHING: Final = Outline(b"", ())
 
 
 @record
@@ -56,7 +59,7 @@ class InferenceRequest:
 
     `model` is what the client asked for, "" for the default. `job_class` is by header or body, `tier_class` by
     `service_tier`, `comments` whether a stream may have comment lines; None where the channel is silent. `members` are
-    the spans of the body's top level; a body that is a form has none.
+    the spans of the body's top level; a body that is a form has none, and an empty `outline`.
     """
 
     route: Route
@@ -72,6 +75,7 @@ class InferenceRequest:
     ttl_seconds: float | None
     body: bytes
     members: tuple[Member, ...]
+    outline: Outline
     form: Form | None = None
 
     @property
@@ -90,11 +94,12 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
     """Understand a request. `headers` have names in lower case. Raises RequestError."""
     check_said(headers, body, form=route.form)
     spans: tuple[Member, ...] = ()
+    short = _NOTHING
     form = None
     if route.form:
         form, fields = _read_form(headers, body)
     else:
-        spans, fields = _read_json(body)
+        spans, short, fields = _read_json(body)
         _check_shapes(route, spans, body)
     wishes = _field(fields, "gridsched", Wishes) or _NO_WISHES
     return InferenceRequest(
@@ -111,17 +116,18 @@ def decode(route: Route, headers: Mapping[bytes, bytes], body: bytes) -> Inferen
         ttl_seconds=ttl(wishes.ttl, fields.get("ttl", NULL), fields.get("keep_alive", NULL)),
         body=body,
         members=spans,
+        outline=short,
         form=form,
     )
 
 
-def _read_json(body: bytes) -> tuple[tuple[Member, ...], dict[str, bytes]]:
-    """The spans of a body's members, and the values that are read here. Raises RequestError."""
+def _read_json(body: bytes) -> tuple[tuple[Member, ...], Outline, dict[str, bytes]]:
+    """The spans of a body's members, its outline, and the values that are read here. Raises RequestError."""
     try:
-        spans = members(body)
+        spans, short = outline.read(body)
     except BadBody as error:
         raise invalid(str(error)) from None
-    return spans, {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
+    return spans, short, {member.key: body[member.value_start : member.end] for member in spans if member.key in _READ}
 
 
 def _read_form(headers: Mapping[bytes, bytes], body: bytes) -> tuple[Form, dict[str, bytes]]:

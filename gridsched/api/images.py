@@ -110,10 +110,9 @@ def links_of(request: InferenceRequest) -> tuple[Link, ...]:
 
     Whatever has another form than an engine understands is passed over: the engine refuses it before it looks at it.
     """
-    if request.route.kind is JobKind.EMBEDDINGS or _SUSPECT.search(request.body) is None:
+    if request.route.kind is JobKind.EMBEDDINGS or _SUSPECT.search(request.outline.text) is None:
         return ()
-    held = {member.key: request.body[member.value_start : member.end] for member in request.members}
-    links = tuple(link for key in _HOLDERS for link in _in_holders(held.get(key, b"null"), (key,)))
+    links = tuple(link for key in _HOLDERS for link in _in_holders(request.outline.value(key), (key,)))
     if len({link.url for link in links}) > MOST_IMAGES:
         raise invalid(f"the request names more than {MOST_IMAGES} images by URL", links[MOST_IMAGES].param, CODE)
     return links

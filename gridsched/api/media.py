@@ -65,15 +65,12 @@ def media_of(request: InferenceRequest) -> frozenset[Medium]:
     list of messages is left to the engine's judgement."""
     if request.form is not None:
         return frozenset({Medium.AUDIO})  # a transcription's upload
-    hints, body = _HINTS.get(request.route.kind, ()), request.body
+    hints, body = _HINTS.get(request.route.kind, ()), request.outline.text
     if not any(hint in body for hint in hints):
         return NO_MEDIA
     key, words = _PARTS[request.route.kind]
-    span = next((member for member in request.members if member.key == key), None)
-    if span is None:
-        return NO_MEDIA
     try:
-        return frozenset(_found(body[span.value_start : span.end], words))
+        return frozenset(_found(request.outline.value(key), words))
     except msgspec.ValidationError:
         return NO_MEDIA
 
