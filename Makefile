@@ -17,8 +17,8 @@ help:
 	@echo "make soak           random load and harm against a real server with stand-in engines (MINUTES=3, SEED=1)"
 	@echo "make explore        random orders of events and tasks for the scheduler, other ones each time (about 15 minutes)"
 	@echo "make fuzz           200,000 damaged model headers, then as many that a coverage-guided fuzzer makes up (about 20 minutes)"
-	@echo "make bench          what it costs that gridsched stands between, beside llama-server's router and LiteLLM (about 15 minutes; ROUNDS=5,"
-	@echo "                    CASES=\"small_request stream\", ENGINE=path; needs a C compiler); into loadtest/results"
+	@echo "make bench          what it costs that gridsched stands between, beside llama-server's router and LiteLLM (about 11 minutes; ROUNDS=5,"
+	@echo "                    CASES=\"small_request stream\", ENGINE=path, OUT=folder; needs a C compiler); into loadtest/results"
 	@echo "make bench-compare  whether this tree is faster than another revision: BASE=HEAD~1"
 	@echo "make bench-core     how fast the core and the header reader are here, and what a step costs as everything grows; how long a page of metrics takes"
 	@echo "make vram-report    how far memory estimates are from the facts: tables, and build/vram-report.md and .svg (seconds)"
@@ -97,15 +97,15 @@ fuzz: .venv/.fuzz
 
 # Of each variant in each round so many seconds of load; other proxies: PROXIES="--proxy 'name=command {port} {upstream}'"
 ROUNDS ?= 5
-BENCH_SECONDS ?= 1
+BENCH_SECONDS ?= 0.8
 
 bench: .venv/.test
 	@$(MAKE) --no-print-directory .cache/bench/litellm/made || echo "== LiteLLM's proxy cannot be installed here: it is left out"
-	$(BIN)/python -m loadtest.bench --rounds $(ROUNDS) --seconds $(BENCH_SECONDS) $(if $(CASES),--cases $(CASES)) $(if $(ENGINE),--engine "$(ENGINE)") $(PROXIES)
+	$(BIN)/python -m loadtest.bench --rounds $(ROUNDS) --seconds $(BENCH_SECONDS) $(if $(CASES),--cases $(CASES)) $(if $(ENGINE),--engine "$(ENGINE)") $(if $(OUT),--out "$(OUT)") $(PROXIES)
 
 bench-compare: .venv/.test
 	@test -n "$(BASE)" || { echo "say which revision to compare with: make bench-compare BASE=HEAD~1"; exit 2; }
-	$(BIN)/python -m loadtest.bench.compare "$(BASE)" --rounds $(ROUNDS) --seconds $(BENCH_SECONDS)
+	$(BIN)/python -m loadtest.bench.compare "$(BASE)" --rounds $(ROUNDS) --seconds $(BENCH_SECONDS) $(if $(CASES),--cases $(CASES))
 
 bench-core: .venv/.test
 	$(BIN)/python -m sim.bench

@@ -7,18 +7,19 @@ cannot run at all. What is not there is said, and named in the result; so is wha
 import argparse
 import importlib
 import importlib.util
+import shlex
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from loadtest.bench import cases, curves, machine, table
 from loadtest.bench.processes import ROOT, Processes, interrupted
+from loadtest.bench.progress import Progress, rounds, seconds
 from loadtest.bench.result import CASES, LONG_CASES, BenchFault, BenchResult, LeftOut, Plan, Row
 from loadtest.bench.tools import LOAD, STUB, compiled
 from loadtest.bench.variants import (
@@ -40,6 +41,8 @@ UPSTREAMS = (STUBBED, REAL)
 RESULTS = ROOT / "loadtest" / "results"
 LITELLM_FOLDER = ROOT / ".cache" / "bench" / "litellm"
 CURVES = "curves"
+BUSY = 0.25
+"""Of each processor: who wants that much already will be felt."""
 
 
 @dataclass
@@ -61,6 +64,11 @@ def main(words: Sequence[str] | None = None) -> int:
     found, here = Collected(), machine.machine({})
     cut_short = False
     try:
+        _check_folder(args.out)
+        if (here.load_before or 0.0) > BUSY * here.cpus:
+            _say(
+                f"the machine is busy (load {here.load_before:.1f} on {here.cpus} processors): rounds will be far apart"
+            )
         _run(args, found)
     except BenchFault as fault:
         print(f"the benchmark cannot run: {fault}", file=sys.stderr)
@@ -72,8 +80,8 @@ def main(words: Sequence[str] | None = None) -> int:
         revision=machine.revision(),
         cases=found.rows,
         curves=found.curves,
-        left_out=found.left_out,
-        notes=found.notes,
+        left_out={what: machine.without_paths(why) for what, why in found.left_out.items()},
+        notes=[machine.without_paths(note) for note in found.notes],
         began=began.strftime("%Y-%m-%d %H:%M UTC"),
         took_s=time.monotonic() - clock,
         settings={"rounds": args.rounds, "seconds": args.seconds, "cases": args.cases, "upstreams": args.upstreams},
@@ -86,13 +94,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print("the benchmark cannot run: nothing of it could be measured here", file=sys.stderr)
         return 2
     _leave(result, args.out)
-    return int(any(row.errors for row in (*found.rows, *found.curves) if row.variant in (DIRECT, GRIDSCHED)))
+    missing = any(what.startswith(f"{GRIDSCHED} (") for what in found.left_out)
+    return int(missing or any(row.errors for row in (*found.rows, *found.curves) if row.variant in (DIRECT, GRIDSCHED)))
 
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtest.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each case (5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of load of each variant in a round (1)")
+    parser.add_argument("--rounds", type=rounds, default=5, help="rounds of each case (5)")
+    parser.add_argument("--seconds", type=seconds, default=0.8, help="seconds of load of each variant in a round (0.8)")
     usual = [*CASES, CURVES]
     text = f"{', '.join(usual)}; only by name: {', '.join(LONG_CASES)}"
     parser.add_argument("--cases", nargs="+", choices=[*usual, *LONG_CASES], default=usual, metavar="CASE", help=text)
@@ -110,8 +119,15 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _proxies(given: Sequence[str]) -> Mapping[str, str]:
     named = [one.partition("=") for one in given]
-    if any(not sign or not command for _, sign, command in named):
-        raise BenchFault("--proxy takes NAME=COMMAND")
+    for name, _, command in named:
+        if not name.strip() or not command.strip():
+            raise BenchFault("--proxy takes NAME=COMMAND")
+        if "/" in name or name in (DIRECT, *VARIANTS):
+            raise BenchFault(f"--proxy: {name} is no name for another proxy")
+        try:
+            shlex.split(command)
+        except ValueError as error:
+            raise BenchFault(f"--proxy: the command of {name} cannot be read: {error}") from None
     return {name: command for name, _, command in named}
 
 
@@ -130,26 +146,37 @@ def _run(args: argparse.Namespace, found: Collected) -> None:
             litellm=args.litellm,
             proxies=proxies,
         )
-        with suppress(LeftOut):
+        try:
             site = replace(site, engine=real_engine(args.engine))
+        except LeftOut as why:
+            site = replace(site, no_engine=str(why))
         found.versions.update(versions(site))
-        plan = Plan(rounds=args.rounds, seconds=args.seconds, folder=folder, say=_say)
+        progress = Progress()
+        plan = Plan(rounds=args.rounds, seconds=args.seconds, folder=folder, say=progress.say, step=progress.step)
+        progress.expect(sum(_loads(args, plan, upstream) for upstream in args.upstreams))
+        progress.expect(sum(case not in cases.SETTINGS and case != CURVES for case in args.cases))
         for upstream in args.upstreams:
             if any(case in cases.SETTINGS or case == CURVES for case in args.cases):
-                _over(args, found, site, plan, load, upstream)
+                try:
+                    _over(args, found, site, plan, load, upstream)
+                except (LeftOut, BenchFault) as why:
+                    found.left_out[upstream] = str(why)
+                    _say(f"left out: {upstream}: {why}")
+                    progress.expect(-_loads(args, plan, upstream))
             processes.end()
         _others(args, found, plan)
 
 
+def _loads(args: argparse.Namespace, plan: Plan, upstream: str) -> int:
+    """How many loads there are over one kind of engine."""
+    bench = cases.Bench(plan=plan, load=plan.folder, up=(), upstream=upstream)
+    count = sum(cases.steps(bench, case) for case in args.cases if case in cases.SETTINGS)
+    return count + (curves.steps(bench) if CURVES in args.cases and upstream == STUBBED else 0)
+
+
 def _over(args: argparse.Namespace, found: Collected, site: Site, plan: Plan, load: Path, upstream: str) -> None:
-    """The cases over one kind of engine."""
-    _say(f"starting the variants in front of the {upstream}")
-    try:
-        up, left_out = started(site, upstream, args.variants)
-    except (LeftOut, BenchFault) as why:
-        found.left_out[upstream] = str(why)
-        _say(f"left out: {upstream}: {why}")
-        return
+    """The cases over one kind of engine. Raises LeftOut and BenchFault where there is none."""
+    up, left_out = started(site, upstream, args.variants, _say)
     for name, reason in left_out.items():
         found.left_out[f"{name} ({upstream})"] = reason
         _say(f"left out: {name} ({upstream}): {reason}")
@@ -170,7 +197,7 @@ def _others(args: argparse.Namespace, found: Collected, plan: Plan) -> None:
         if importlib.util.find_spec(f"loadtest.bench.{case}") is None:
             found.left_out[case] = "it has no module here"
             continue
-        _say(case)
+        plan.step(case)
         try:
             found.rows.extend(importlib.import_module(f"loadtest.bench.{case}").measure(plan))
         except (LeftOut, BenchFault) as why:
@@ -178,10 +205,20 @@ def _others(args: argparse.Namespace, found: Collected, plan: Plan) -> None:
             _say(f"left out: {case}: {why}")
 
 
+def _check_folder(folder: Path) -> None:
+    """Raises BenchFault where nothing can be left: before anything is measured, not behind it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BenchFault(f"nothing can be written to {folder}: {error.strerror}") from None
+
+
 def _leave(result: BenchResult, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "latest.json").write_bytes(result.as_json())
     (folder / "latest.md").write_text(table.table(result), encoding="utf-8")
+    _say(f"written: {folder / 'latest.json'}, {folder / 'latest.md'}")
     try:
         plots = importlib.import_module("loadtest.bench.plots")
     except ImportError:

@@ -1,8 +1,8 @@
 """The cases that are HTTP from end to end: small requests, streams, large bodies, clients that leave.
 
 Owns what each asks, and how often. Within a round every variant has its turn, in an order that moves on from round to
-round, and is paired with the direct way of the same round. Must never leave a failure out: a run that failed has no
-figures in its round, and its errors are counted and told.
+round, and is paired with the direct way of the same round. Must never leave a failure out: a turn that came to
+nothing has no figures in its round, and errors are counted and told.
 """
 
 import base64
@@ -39,7 +39,7 @@ FLOOD_EVENTS = 5000
 """Of each stream of a flood. Not without end: a proxy may go on with a stream that nobody listens to any more."""
 SETTLE_SECONDS, SETTLE_STEP_SECONDS, SETTLE_SHARE = 10.0, 0.03, 0.3
 """How long one may go on after its turn, how often it is looked at, and what part of a processor is rest."""
-MS_PER_S, US_PER_S, NS_PER_US = 1e3, 1e6, 1e3
+MS_PER_S, US_PER_S, NS_PER_US, BYTES_PER_MB = 1e3, 1e6, 1e3, 1e6
 
 Figures = Mapping[str, float | None]
 
@@ -93,9 +93,10 @@ class Bench:
 
 def measured(bench: Bench, setting: Setting) -> Iterator[Row]:
     """Run one setting's rounds, and give a row for each variant that could be asked."""
-    up = [variant for variant in bench.up if variant.name not in setting.skip and _can(bench, setting, variant)]
+    wanted = [variant for variant in bench.up if variant.name not in setting.skip]
+    up = [variant for variant in wanted if _can(bench, setting, variant)]
     if not up or up[0] is not bench.up[0]:
-        return
+        up = []
     rounds = setting.rounds or bench.plan.rounds
     runs: dict[str, list[Run]] = {variant.name: [] for variant in up}
     for number in range(rounds):
@@ -104,7 +105,9 @@ def measured(bench: Bench, setting: Setting) -> Iterator[Row]:
             if run.why:
                 bench.failures.append(f"{_title(setting)}, {variant.name}, round {number + 1}: {run.why}")
             runs[variant.name].append(run)
-    yield from rows(setting, runs)
+    if up:
+        yield from rows(setting, runs)
+    yield from (_row(setting, {}, variant.name, bench.up[0].name, 1) for variant in wanted if variant not in up)
 
 
 def _rotated(up: Sequence[Variant], number: int) -> Sequence[Variant]:
@@ -189,18 +192,31 @@ def rows(setting: Setting, runs: Mapping[str, Sequence[Run]]) -> Iterator[Row]:
             each[called] = added(own[figure], base[figure])
         for figure, called in setting.quotients:
             each[called] = ratios(own[figure], base[figure])
-        yield row_of(
-            each,
-            case=setting.case,
-            variant=name,
-            reference=reference,
-            clients=setting.clients,
-            streams=setting.streams,
-            upstream=setting.upstream,
-            setting=setting.setting,
-            errors=sum(run.seen.errors if run.seen else 1 for run in runs[name]),
-            notes=list(setting.notes),
-        )
+        yield _row(setting, each, name, reference, sum(map(_errors, runs[name])))
+
+
+def _row(
+    setting: Setting, each: Mapping[str, Sequence[float | None]], variant: str, reference: str, errors: int
+) -> Row:
+    return row_of(
+        each,
+        case=setting.case,
+        variant=variant,
+        reference=reference,
+        clients=setting.clients,
+        streams=setting.streams,
+        upstream=setting.upstream,
+        setting=setting.setting,
+        errors=errors,
+        notes=list(setting.notes),
+    )
+
+
+def _errors(run: Run) -> int:
+    """Its failed requests; a turn that came to nothing is one."""
+    if run.seen is None:
+        return 1
+    return run.seen.errors or int(not (run.seen.requests or run.seen.texts))
 
 
 def _columns(rounds: Sequence[Figures]) -> Mapping[str, Sequence[float | None]]:
@@ -222,12 +238,13 @@ def _each(run: Run, count: int) -> float | None:
 
 
 def of_small(run: Run) -> Figures:
-    """Latency, rate and processor time of whole answers."""
+    """Latency, rate and processor time of whole answers, and how many they are that have a latency."""
     seen = run.seen
     return {
+        "answers": seen.latency.count if seen and seen.latency else None,
         **_times("", seen.latency if seen else None),
-        "requests_per_s": seen.requests_per_s if seen and seen.requests else None,
-        "cpu_us_per_request": _each(run, seen.requests) if seen else None,
+        "requests_per_s": seen.requests_per_s if seen and seen.answers else None,
+        "cpu_us_per_request": _each(run, seen.answers) if seen else None,
     }
 
 
@@ -239,20 +256,19 @@ def of_stream(run: Run) -> Figures:
         **_times("gap_", seen.gap if seen else None),
         **_times("first_byte_", seen.first_byte if seen else None),
         "chunks_per_s": seen.texts / seen.seconds if seen and seen.texts else None,
-        "cpu_us_per_chunk": _each(run, seen.texts) if seen else None,
+        "cpu_us_per_chunk": _each(run, seen.all_texts) if seen else None,
     }
 
 
 def of_large(run: Run) -> Figures:
     """Bytes a second, whichever way, and the most memory that the server held meanwhile."""
     seen = run.seen
-    took = seen.seconds if seen and seen.requests else 0.0
-    moved = max(seen.bytes_up, seen.bytes_down) if seen else 0
+    size = max(seen.bytes_up, seen.bytes_down) / seen.requests if seen and seen.requests else 0.0
     return {
         **_times("", seen.latency if seen else None),
-        "mb_per_s": moved / took / US_PER_S if took else None,
+        "mb_per_s": size * seen.requests_per_s / BYTES_PER_MB if seen and size else None,
         "peak_mib": run.peak_bytes / MIB if run.peak_bytes else None,
-        "cpu_us_per_request": _each(run, seen.requests) if seen else None,
+        "cpu_us_per_request": _each(run, seen.answers) if seen else None,
     }
 
 
@@ -342,7 +358,7 @@ def stream_settings(bench: Bench) -> Iterator[Setting]:
     body = bench.body("tokens", _chat(stream=True, max_tokens=ENGINE_TOKENS, ignore_eos=True))
     for streams in ENGINE_STREAMS:
         setting = paced(bench, streams, setting=f"{ENGINE_TOKENS} tokens")
-        seconds = max(2 * bench.plan.seconds, 0.3)
+        seconds = max(bench.plan.seconds, 0.3)
         yield replace(
             setting,
             traffic=replace(setting.traffic, body=body, seconds=seconds, warm_s=0.5),
@@ -354,7 +370,7 @@ def _large(bench: Bench, case: str, body: Path, path: str) -> Setting:
     return Setting(
         case=case,
         upstream=bench.upstream,
-        traffic=Traffic(body=body, clients=1, seconds=2 * bench.plan.seconds, warm_s=0.0, path=path),
+        traffic=Traffic(body=body, clients=1, seconds=1.5 * bench.plan.seconds, warm_s=0.0, path=path),
         figures=of_large,
         clients=1,
         differences=LATENCY,
@@ -413,8 +429,13 @@ SETTINGS: Mapping[str, Callable[[Bench], Iterator[Setting]]] = {
 """In the order in which they are run: whoever has not got over a flood disturbs no other case."""
 
 
+def steps(bench: Bench, case: str) -> int:
+    """How many loads a case has over one upstream, of which `measure` tells."""
+    return sum(1 for _ in SETTINGS[case](bench))
+
+
 def measure(bench: Bench, case: str) -> Iterator[Row]:
     """All rows of a case over one upstream."""
     for setting in SETTINGS[case](bench):
-        bench.plan.say(_title(setting))
+        bench.plan.step(_title(setting))
         yield from measured(bench, setting)

@@ -19,6 +19,8 @@ PACES = (100, 250, 500, 1000, 2000, 4000, 8000)
 PACED_STREAMS = 8
 MOST_ROUNDS = 3
 """A curve has many points, each of which steadies its neighbours."""
+SHARE = 0.5
+"""Of the time that a turn of the other cases has."""
 BY_CLIENTS, BY_STREAMS, BY_PACE = "by clients", "by streams", "by pace"
 KNEE_US = 10_000.0
 """An added p99 that a reader of a stream begins to see."""
@@ -59,10 +61,16 @@ def settings(bench: Bench) -> Iterator[Setting]:
         yield paced(bench, PACED_STREAMS, pace, setting=f"{BY_PACE} {pace}")
 
 
+def steps(bench: Bench) -> int:
+    """How many points there are, of which `measure` tells."""
+    return sum(1 for _ in settings(bench))
+
+
 def measure(bench: Bench) -> Iterator[Row]:
     """The rows of the curves, over the stub engine."""
-    ours = replace(bench, up=[variant for variant in bench.up if variant.name in (DIRECT, GRIDSCHED)])
+    plan = replace(bench.plan, seconds=SHARE * bench.plan.seconds)
+    ours = replace(bench, plan=plan, up=[variant for variant in bench.up if variant.name in (DIRECT, GRIDSCHED)])
     for setting in settings(ours):
         count = setting.clients or setting.streams
-        bench.plan.say(f"cost curve of {setting.case} {setting.setting}: {count}")
+        bench.plan.step(f"cost curve of {setting.case} {setting.setting}: {count}")
         yield from measured(ours, replace(setting, rounds=min(MOST_ROUNDS, bench.plan.rounds)))

@@ -9,7 +9,12 @@
  * With --cancel-after a client hangs up behind so many events; `closed_ns` says when, in nanoseconds of CLOCK_MONOTONIC.
  * --once: so many requests by each client, however long they take, rather than some seconds of them.
  *
- * `events` are those that carry a moment, `texts` all events of streams by the blank lines behind them.
+ * `requests_per_s` is of the time that counts: an answer that lies partly in it counts by that part, so that nobody's rate
+ * depends on how long his answers take. Whoever answers so slowly that a client's only answer began before the time that
+ * counts is asked once more by it: there is a latency then.
+ *
+ * `events` are those that carry a moment, `texts` all events of streams by the blank lines behind them. `answers` and
+ * `all_texts` are from the first moment to the last: what the server did for the processor time that it took.
  *
  * Every failure is counted by its kind, none is repeated in silence: a kept connection that the server had closed
  * before a byte came is `stale`. A stream that the end of the time cuts off is `cut`, and its events count.
@@ -50,7 +55,8 @@ struct values {
 /* What one client saw; added up at the end. */
 struct seen {
     struct values latency, first_byte, delay, gap, closed;
-    uint64_t requests, events, texts, stale, cut, bytes_up, bytes_down, failures[FAILURES], last_ns;
+    uint64_t requests, answers, events, texts, all_texts, stale, cut, bytes_up, bytes_down, failures[FAILURES], last_ns;
+    double parts; /* of answers, that lie in the time that counts */
     int status; /* of the last answer that was not 200 */
 };
 
@@ -129,6 +135,7 @@ static void count_texts(struct client *c, const char *text, size_t length, uint6
         at++;
     }
     a->behind_line = end[-1] == '\n';
+    c->seen.all_texts += found;
     if (now >= load.count_ns && now <= load.end_ns)
         c->seen.texts += found;
 }
@@ -350,6 +357,13 @@ static enum failure listen_to(struct client *c, int *gone)
     return NONE;
 }
 
+/* How much of the time from one moment to another counts: 0 to 1. */
+static double part_that_counts(uint64_t from_ns, uint64_t to_ns)
+{
+    uint64_t from = from_ns > load.count_ns ? from_ns : load.count_ns, to = to_ns < load.end_ns ? to_ns : load.end_ns;
+    return to > from ? (double)(to - from) / (double)(to_ns - from_ns) : 0.0;
+}
+
 static void finished(struct client *c, enum failure failure)
 {
     struct answer *a = &c->answer;
@@ -362,7 +376,11 @@ static void finished(struct client *c, enum failure failure)
         c->seen.stale++;
     } else if (failure != NONE) {
         c->seen.failures[failure]++;
-    } else if (counts(c)) {
+    } else {
+        c->seen.answers++;
+        c->seen.parts += part_that_counts(a->asked_ns, now);
+    }
+    if (failure == NONE && counts(c)) {
         c->seen.requests++;
         c->seen.bytes_up += load.body_bytes;
         c->seen.last_ns = now;
@@ -401,6 +419,14 @@ static void ask(struct client *c)
         c->seen.requests++;
 }
 
+/* Until the end, and until an answer of it counts that is not a stream; streams have events that count. */
+static int goes_on(const struct client *c, long asked)
+{
+    if (load.once > 0)
+        return asked < load.once;
+    return now_ns() < load.end_ns || (asked > 0 && !c->answer.is_stream && !counts(c));
+}
+
 static void *run(void *given)
 {
     struct client *c = given;
@@ -408,7 +434,7 @@ static void *run(void *given)
     c->buffer = must(malloc(READ_BYTES));
     if (load.spread_ms > 0)
         usleep((useconds_t)(load.spread_ms * 1000 * c->number / load.clients));
-    for (long asked = 0; load.once > 0 ? asked < load.once : now_ns() < load.end_ns; asked++) {
+    for (long asked = 0; goes_on(c, asked); asked++) {
         ask(c);
         if (load.pause_ms > 0)
             usleep((useconds_t)(load.pause_ms * 1000));
@@ -428,7 +454,10 @@ static int in_order(const void *left, const void *right)
 
 static double at(const struct values *values, double part)
 {
-    size_t place = (size_t)(part * (double)values->length);
+    double rank = part * (double)values->length; /* nearest rank: the first that is not before it */
+    size_t place = (size_t)rank;
+    if (place > 0 && (double)place == rank)
+        place--;
     return (double)values->ns[place < values->length ? place : values->length - 1] / 1000.0;
 }
 
@@ -458,6 +487,9 @@ static void add_up(struct seen *all, const struct seen *one)
     add(&all->gap, &one->gap);
     add(&all->closed, &one->closed);
     all->requests += one->requests;
+    all->answers += one->answers;
+    all->parts += one->parts;
+    all->all_texts += one->all_texts;
     all->events += one->events;
     all->texts += one->texts;
     all->stale += one->stale;
@@ -472,15 +504,17 @@ static void add_up(struct seen *all, const struct seen *one)
 
 static void print_seen(struct seen *all)
 {
-    uint64_t end = load.once > 0 || all->last_ns > load.end_ns ? all->last_ns : load.end_ns, errors = 0;
+    uint64_t end = load.once > 0 ? all->last_ns : load.end_ns, errors = 0;
     double seconds = end > load.count_ns ? (double)(end - load.count_ns) / 1e9 : 0.0;
+    double answered = load.once > 0 ? (double)all->requests : all->parts;
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
     for (int kind = CONNECT; kind < FAILURES; kind++)
         errors += all->failures[kind];
-    printf("{\"requests\": %lu, \"errors\": %lu, \"stale\": %lu, \"cut\": %lu, \"events\": %lu, \"texts\": %lu, \"seconds\": %.6f",
+    printf("{\"answers\": %lu, \"all_texts\": %lu, ", all->answers, all->all_texts);
+    printf("\"requests\": %lu, \"errors\": %lu, \"stale\": %lu, \"cut\": %lu, \"events\": %lu, \"texts\": %lu, \"seconds\": %.6f",
            all->requests, errors, all->stale, all->cut, all->events, all->texts, seconds);
-    printf(", \"requests_per_s\": %.3f, \"events_per_s\": %.3f", seconds > 0 ? (double)all->requests / seconds : 0.0,
+    printf(", \"requests_per_s\": %.3f, \"events_per_s\": %.3f", seconds > 0 ? answered / seconds : 0.0,
            seconds > 0 ? (double)all->events / seconds : 0.0);
     printf(", \"bytes_up\": %lu, \"bytes_down\": %lu, \"cpu_s\": %.3f", all->bytes_up, all->bytes_down,
            (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from loadtest.bench.result import BenchFault, Machine
 
 OURS = ("trio", "hypercorn", "h11", "msgspec")
 """Packages whose versions decide how fast we are."""
+_FOLDERS = re.compile(r"(?<![\w:/.])/([^\s/'\",:;()]+)/(?:[^\s/'\",:;()]+/)*")
 
 
 def machine(versions: Mapping[str, str]) -> Machine:
@@ -24,6 +26,11 @@ def machine(versions: Mapping[str, str]) -> Machine:
         versions={**{name: _version(name) for name in OURS}, **versions},
         load_before=load(),
     )
+
+
+def without_paths(text: str) -> str:
+    """What a program said, with only the last part of each file's path; a URL's path is left as it is."""
+    return _FOLDERS.sub(lambda found: ".../" if Path("/", found[1]).exists() else found[0], text)
 
 
 def load() -> float:

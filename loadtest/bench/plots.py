@@ -34,7 +34,7 @@ LEAST_ON_LOG = 0.1
 
 
 def draw(result: BenchResult, folder: Path) -> Iterator[Path]:
-    """Write every picture that the result has something for."""
+    """Write every picture that the result has something for, and remove the others' earlier ones."""
     pictures: Mapping[str, Callable[[Axes, BenchResult], bool]] = {
         "small_request": lambda axes, all_: _bars(
             axes, all_, "small_request", "added_p50_us", "added p50, µs", log=True
@@ -57,8 +57,9 @@ def draw(result: BenchResult, folder: Path) -> Iterator[Path]:
     with mpl.rc_context(STYLE):
         for name, draw_one in pictures.items():
             picture = Picture(figsize=(WIDTH, HEIGHT), layout="constrained")
+            path = folder / f"{name}.svg"
+            path.unlink(missing_ok=True)  # an earlier run's, of which nothing else is left
             if draw_one(picture.add_subplot(), result):
-                path = folder / f"{name}.svg"
                 picture.savefig(path, format="svg", metadata={"Date": None})
                 yield path
 

@@ -203,7 +203,9 @@ def printed(argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BenchFault(f"{Path(argv[0]).name} cannot be run: {error}") from None
+        raise BenchFault(
+            f"{Path(argv[0]).name} cannot be run: {getattr(error, 'strerror', None) or 'it does not end'}"
+        ) from None
     text = done.stdout.decode("utf-8", "replace").strip()
     if done.returncode:
         raise BenchFault(f"{Path(argv[0]).name} ended with {done.returncode}: {text[-LOG_TAIL_CHARACTERS:]}")

@@ -118,12 +118,14 @@ class BenchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a case is to be measured: rounds, seconds of load in each, a folder for what it needs, and whom to tell."""
+    """How a case is to be measured: rounds, seconds of load in each, a folder for what it needs, and whom to
+    tell; `step` is for what was counted beforehand."""
 
     rounds: int
     seconds: float
     folder: Path
     say: Callable[[str], None] = lambda _: None
+    step: Callable[[str], None] = lambda _: None
 
 
 Measure = Callable[[Plan], Iterable[Row]]

@@ -63,11 +63,25 @@ CURVES = {
     curves.BY_PACE: f"chunks a second in {curves.PACED_STREAMS} streams",
 }
 SMALL, LARGE = 10.0, 1000.0
+ENGINES: Mapping[str, str] = {"engine": "llama-server"}
+"""What is in front of what is said so in words."""
+
+
+SHORT: Sequence[tuple[str, str, Mapping[str, object], str]] = (
+    ("adds to a small request, p50 µs", "small_request", {"upstream": "stub", "clients": 1}, "added_p50_us"),
+    ("the same, in front of llama-server", "small_request", {"upstream": "engine", "clients": 1}, "added_p50_us"),
+    ("its p99 µs", "small_request", {"upstream": "engine", "clients": 1}, "added_p99_us"),
+    ("requests/s of 8 clients, of direct", "small_request", {"upstream": "engine", "clients": 8}, "rps_ratio"),
+    ("adds to a chunk of 8 streams, p50 µs", "stream", {"setting": "100/s each", "streams": 8}, "added_p50_us"),
+    ("tokens/s of 8 streams, of direct", "stream", {"upstream": "engine", "streams": 8}, "tokens_ratio"),
+    ("chunks/s of one stream, at most", "stream", {"setting": "flood", "streams": 1}, "chunks_per_s"),
+)
+"""What is told first: in words, of which case, under which load, which figure."""
 
 
 def table(result: BenchResult) -> str:
     """The whole result."""
-    return "\n".join([*_head(result), *_cases(result), *_curves(result), *_tail(result)]) + "\n"
+    return "\n".join([*_head(result), *_short(result), *_cases(result), *_curves(result), *_tail(result)]) + "\n"
 
 
 def _head(result: BenchResult) -> Iterator[str]:
@@ -82,6 +96,22 @@ def _head(result: BenchResult) -> Iterator[str]:
     yield f"- Python {machine.python}, {versions}"
     load = [f"{value:.1f}" for value in (machine.load_before, machine.load_after) if value is not None]
     yield f"- revision {result.revision or 'unknown'}, {result.began}, {result.took_s:.0f} s; load {' to '.join(load)}"
+
+
+def _short(result: BenchResult) -> Iterator[str]:
+    """A few figures with all variants beside one another, as far as they were measured."""
+    lines: dict[str, dict[str, str]] = {}
+    for words, case, load, name in SHORT:
+        for row in result.cases:
+            found = figure(row.each.get(name, ()))
+            if row.case == case and found and all(getattr(row, what) == value for what, value in load.items()):
+                lines.setdefault(words, {})[row.variant] = number(found.median)
+    variants = dict.fromkeys(variant for told in lines.values() for variant in told)
+    if not lines:
+        return
+    yield from ("", "## In short", "", f"| | {' | '.join(variants)} |", f"|---|{'---|' * len(variants)}")
+    for words, told in lines.items():
+        yield f"| {words} | {' | '.join(told.get(variant, '-') for variant in variants)} |"
 
 
 def _cases(result: BenchResult) -> Iterator[str]:
@@ -102,11 +132,16 @@ def _cases(result: BenchResult) -> Iterator[str]:
 def _lines(case: str, found: Sequence[Row]) -> Iterator[str]:
     columns = COLUMNS.get(case) or _all_figures(found)
     loads = [load_of(row) for row in found]
-    heads = ["engine", *(["load"] if any(loads) else []), "variant", *(head for head, _ in columns), "errors"]
+    heads = ["in front of", *(["load"] if any(loads) else []), "variant", *(head for head, _ in columns), "errors"]
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for row, load in zip(found, loads, strict=True):
-        cells = [row.upstream, *([load] if any(loads) else []), row.variant, *(_cell(row, name) for _, name in columns)]
+        cells = [
+            ENGINES.get(row.upstream, row.upstream),
+            *([load] if any(loads) else []),
+            row.variant,
+            *(_cell(row, name) for _, name in columns),
+        ]
         yield f"| {' | '.join([*cells, str(row.errors)])} |"
 
 

@@ -62,6 +62,8 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What the load generator prints (`load.c`)."""
 
+    answers: int
+    all_texts: int
     requests: int
     errors: int
     stale: int

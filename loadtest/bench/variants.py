@@ -72,13 +72,15 @@ class Engine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """What variants are started with. `litellm` is the environment that has its proxy; `proxies` are commands by name,
-    with {port} and {upstream} in them; `tree` is where gridsched is run from."""
+    with {port} and {upstream} in them; `tree` is where gridsched is run from; `no_engine` says why there is no
+    engine."""
 
     processes: Processes
     folder: Path
     models: Path
     stub: Path
     engine: Engine | None = None
+    no_engine: str = "there is no llama-server"
     litellm: Path | None = None
     proxies: Mapping[str, str] = field(default_factory=dict)
     tree: Path = ROOT
@@ -112,13 +114,15 @@ def real_engine(named: str = "") -> Engine:
     return Engine(program=program, env=env, version=line.removeprefix("version:").strip())
 
 
-def started(site: Site, upstream: str, wanted: Sequence[str]) -> tuple[Sequence[Variant], Mapping[str, str]]:
+def started(
+    site: Site, upstream: str, wanted: Sequence[str], say: Callable[[str], None] = lambda _: None
+) -> tuple[Sequence[Variant], Mapping[str, str]]:
     """The variants that are wanted and can be had, the direct one first; and of the others why not.
 
     Raises LeftOut where there is no such engine, and BenchFault where the direct one does not run.
     """
-    if upstream == REAL and site.engine is None:
-        raise LeftOut("there is no llama-server")
+    if upstream == REAL:
+        _engine_of(site)
     direct = _direct(site, upstream)
     makers: dict[str, Callable[[], Variant]] = {
         GRIDSCHED: lambda: gridsched(site, upstream),
@@ -130,6 +134,7 @@ def started(site: Site, upstream: str, wanted: Sequence[str]) -> tuple[Sequence[
     up, left_out = [direct], {}
     for name, make in makers.items():
         if name in wanted or name in site.proxies:
+            say(f"starting {name} in front of the {upstream}")
             try:
                 up.append(make())
             except (LeftOut, BenchFault) as why:
@@ -153,7 +158,7 @@ def _direct(site: Site, upstream: str) -> Variant:
 
 def _engine_of(site: Site) -> Engine:
     if site.engine is None:
-        raise LeftOut("there is no llama-server")
+        raise LeftOut(site.no_engine)
     return site.engine
 
 
@@ -244,7 +249,7 @@ def _other(site: Site, name: str, command: str, direct: Variant) -> Variant:
     port = free_port()
     words = command.replace("{port}", str(port)).replace("{upstream}", f"http://127.0.0.1:{direct.port}")
     child = site.processes.start(name, shlex.split(words))
-    wait_until_answers(child, port, "/v1/chat/completions", PROBE, SLOW_START_SECONDS)
+    wait_until_answers(child, port, "/v1/chat/completions", PROBE, START_SECONDS)
     return Variant(name, port, child, direct.events)
 
 

@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loadtest.bench.cases import Run, Setting, of_small, of_stream, rows
 from loadtest.bench.compare import compared, lines
 from loadtest.bench.figures import Figure, added, figure, knee, middle, ratios, saturation, verdict
+from loadtest.bench.machine import without_paths
 from loadtest.bench.result import BenchFault, BenchResult, Machine, Row, row_of
 from loadtest.bench.table import number, table
 from loadtest.bench.tools import Seen, Traffic, Values
@@ -22,6 +24,8 @@ def seen(p50_us: float, requests: int = 100) -> Seen:
     return Seen(
         **dict.fromkeys(("errors", "stale", "cut", "events", "texts", "bytes_up", "bytes_down", "status"), 0),
         **dict.fromkeys(("first_byte", "delay", "gap"), None),
+        answers=requests,
+        all_texts=0,
         requests=requests,
         seconds=1.0,
         requests_per_s=float(requests),
@@ -127,6 +131,18 @@ def test_a_run_without_an_answer_has_no_figures() -> None:
     assert set(of_stream(Run(seen(1.0, 0))).values()) == {None}
 
 
+def test_a_turn_that_came_to_nothing_is_an_error() -> None:
+    """Also where no single request failed: silence is not success."""
+    _, row = rows(setting(), {"direct": [Run(seen(100.0))], "gridsched": [Run(seen(1.0, 0), why="no whole answer")]})
+    assert (row.errors, row.rps_ratio) == (1, None)
+
+
+def test_processor_time_is_set_beside_all_answers_of_its_time() -> None:
+    """Also beside those of the first moments, which have no latency that counts."""
+    warm = msgspec.structs.replace(seen(100.0, 800), answers=1000)
+    assert of_small(Run(warm, 100_000.0))["cpu_us_per_request"] == 100.0
+
+
 def test_the_json_has_the_public_fields_first_and_comes_back_whole() -> None:
     """The names that scripts rely on, under the same names as ever."""
     result = a_result([row_of({"rps_ratio": [0.9, 0.8]}, case="small_request", variant="gridsched", clients=8)])
@@ -182,6 +198,28 @@ def test_two_revisions_are_compared_figure_by_figure() -> None:
     assert "| small_request | 8 clients | p50 us | 100 | 70 | 0.750 (0.700…0.800) | better |" in text
     assert "this tree against v1: 1 better, 0 worse, 0 same, 0 undecided" in text
     assert "large_up: base does not answer it" in text
+
+
+def test_the_table_begins_with_a_few_figures_of_all_variants_beside_one_another() -> None:
+    """Of what was measured only, and of the load that is named."""
+    more = {"case": "small_request", "upstream": "engine"}
+    found = [
+        row_of({"rps_ratio": [0.9, 0.8, 0.85]}, variant="gridsched", clients=8, **more),
+        row_of({"rps_ratio": [0.75]}, variant="llama-router", clients=8, **more),
+        row_of({"rps_ratio": [0.1]}, variant="llama-router", clients=50, **more),
+    ]
+    short = table(a_result(found)).partition("## In short")[2].partition("##")[0]
+    assert short.strip().splitlines() == [
+        "| | gridsched | llama-router |",
+        "|---|---|---|",
+        "| requests/s of 8 clients, of direct | 0.85 | 0.75 |",
+    ]
+
+
+def test_paths_of_this_machine_are_cut_to_their_last_part() -> None:
+    """What a program says of its files tells where somebody lives; a URL's path tells nothing."""
+    said = without_paths(f'File "{Path(__file__)}", line 3; POST /v1/chat/completions at http://127.0.0.1:1/etc/x')
+    assert said == 'File ".../test_bench_figures.py", line 3; POST /v1/chat/completions at http://127.0.0.1:1/etc/x'
 
 
 def test_the_table_says_where_the_knee_of_a_curve_is() -> None:

@@ -206,6 +206,43 @@ def test_a_proxy_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]
     assert "NAME=COMMAND" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--proxy", "=x"), "NAME=COMMAND"),
+        (("--proxy", 'nginx=nginx -g "'), "cannot be read"),
+        (("--proxy", "direct=x"), "no name for another proxy"),
+        (("--out", f"{__file__}"), "nothing can be written"),
+        (("--rounds", "0"), "1 to 1000 rounds"),
+        (("--rounds", "many"), "1 to 1000 rounds"),
+        (("--seconds", "0"), "0.01 to 60 seconds"),
+        (("--seconds", "nan"), "0.01 to 60 seconds"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_is_started(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and a sentence; the parser's own refusals end the program with the same code."""
+    try:
+        code: object = command.main(("--cases", "small_request", "--out", str(tmp_path), *words))
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert said in told
+    assert "compiling" not in told or words[0] == "--proxy"
+
+
+@pytest.mark.slow
+def test_a_proxy_that_does_not_start_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    """What it said is told, with the last part of its paths; the others are measured."""
+    words = ("--rounds", "1", "--seconds", "0.1", "--upstreams", "stub", "--variants", "--cases", "small_request")
+    gone = f"gone={sys.executable} -c 'import sys; sys.exit(\"no {tmp_path}/file.conf\")' {{port}}"
+    assert command.main((*words, "--out", str(tmp_path), "--proxy", gone)) == 0
+    result = BenchResult.from_json((tmp_path / "latest.json").read_bytes())
+    assert result.left_out == {"gone (stub)": "gone has ended with 1: no .../file.conf"}
+
+
 def test_servers_are_started_without_settings_of_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither ours nor those of others, and no proxy on the way to loopback."""
     for name in ("GRIDSCHED_CONFIG", "LLAMA_ARG_PORT", "HTTPS_PROXY", "OPENAI_API_KEY"):
