@@ -14,11 +14,10 @@ import importlib
 import re
 import signal
 import sys
-from contextlib import nullcontext
 from typing import NoReturn, Protocol, cast
 
 from gridsched import __version__
-from gridsched.cli import compiled, streams
+from gridsched.cli import streams
 
 INTERRUPTED = 130
 """What a shell says of a program that Ctrl-C ended."""
@@ -133,9 +132,7 @@ def main(argv: list[str] | None = None) -> int:
         gc.disable()  # nearly all that a start makes stays: looking it through again and again takes a tenth of it
     ours = words.index("--") if chosen in TAKES_WORDS and "--" in words else len(words)
     try:
-        with compiled.kept(compiled.beside_bytecode()) if chosen == "serve" else nullcontext():  # imports it
-            parser = build_parser(chosen)
-        args = parser.parse_args(words[:ours])
+        args = build_parser(chosen).parse_args(words[:ours])
         args.words = words[ours + 1 :]
         code = load(args.command).main(args)
         print(end="", flush=True)
