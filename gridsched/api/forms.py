@@ -26,7 +26,9 @@ _CRLF, _HEAD_ENDS, _END = b"\r\n", b"\r\n\r\n", b"--"
 _HEADER: Final = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 _KIND: Final = re.compile(rb"[ \t]*form-data[ \t]*", re.IGNORECASE)
 _PARAMETER: Final = re.compile(rb"""[ \t]*;[ \t]*([\w*-]+)=("(?:[^"\\]|\\.)*"|[^\s";]+)[ \t]*""")
-_PARAMETERS: Final = re.compile(rb"(?:%b)*" % _PARAMETER.pattern)
+_PARAMETERS: Final = re.compile(
+    rb"(?:%b)*+" % _PARAMETER.pattern
+)  # possessive: blanks between two are of one in one way
 _READ_AS_TEXT: Final = frozenset({"model", "x_class", "service_tier", "keep_alive"})
 _READ_AS_JSON: Final = frozenset({"gridsched", "stream", "ttl"})
 _BOUNDARY: Final = re.compile(rb"boundary[*0-9]*[ \t]*=", re.IGNORECASE)
@@ -191,9 +193,11 @@ def _disposition(head: bytes) -> tuple[str, bool]:
     if len(lines) != head.count(_CRLF) + 1 or len(said) != 1:
         raise BadForm("the head of a field is damaged")
     kind = _KIND.match(said[0])
-    parameters = [(each[1].lower(), each[2]) for each in _PARAMETER.finditer(said[0], kind.end())] if kind else []
+    if kind is None or not _PARAMETERS.fullmatch(said[0], kind.end()):
+        raise BadForm("the head of a field is damaged")
+    parameters = [(each[1].lower(), each[2]) for each in _PARAMETER.finditer(said[0], kind.end())]
     keys = [key for key, _ in parameters]
-    if kind is None or not _PARAMETERS.fullmatch(said[0], kind.end()) or len(keys) != len(set(keys)):
+    if len(keys) != len(set(keys)):
         raise BadForm("the head of a field is damaged")
     name = dict(parameters).get(b"name", b"").removeprefix(b'"').removesuffix(b'"')
     if not name or b"\\" in name:

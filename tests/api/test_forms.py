@@ -221,6 +221,14 @@ NO_BOUNDARIES = [
 ]
 
 
+def test_H6_a_spoilt_head_of_a_field_is_refused_without_reading_it_in_all_ways() -> None:
+    """Blanks between parameters are of the one before or of the one behind; there are more ways than can be tried."""
+    for said in (b"; a=b" + b" ;a=b" * 1000 + b' "', b"; name=a" + b" x" + b" " * 7000 + b"x"):
+        body = b"--x\r\nContent-Disposition: form-data" + said + b"\r\n\r\nv\r\n--x--\r\n"
+        with pytest.raises(BadForm, match="damaged"):
+            read_form(b"multipart/form-data; boundary=x", body)
+
+
 async def test_H1_another_content_type_is_415_and_a_boundary_that_is_none_400(autojump_clock: MockClock) -> None:
     """Before anything of the body is believed."""
     async with serving(autojump_clock) as house:
