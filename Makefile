@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
+# What Python has compiled is kept, whatever the environment says: the tests start hundreds of processes, and each would
+# compile all our modules for itself, for longer than it then runs.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-external lint types sim loadtest soak explore fuzz bench bench-core bench-compare vram-report gpu-check clean
 
@@ -26,13 +30,19 @@ help:
 	@echo "                    ENGINE=path/to/llama-server names the engine, CHECK=--host does it in host memory)"
 	@echo "make clean          remove .venv and everything made by the above"
 
-# One stamp for each set of extras: made again when the pins or the project file change.
+# One stamp for each set of extras: made again when the pins or the project file change. Whoever installs one has those
+# that it holds, as pyproject.toml says.
+HOLDS_test := demo
+HOLDS_external := test demo
+HOLDS_dev := external test demo
+HOLDS_fuzz := test demo
+
 .venv/.demo .venv/.test .venv/.external .venv/.dev .venv/.fuzz: .venv/.%: pyproject.toml constraints/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridsched needs Python 3.11 or newer, this is " + sys.version.split()[0] + " (choose another: make PYTHON=python3.12 ...)")'
 	@test -x $(BIN)/pip || { echo "== making .venv"; rm -rf .venv; $(PYTHON) -m venv .venv || { rm -rf .venv; echo "the venv module is missing or incomplete: install your system's python3-venv package"; exit 1; }; }
 	@echo "== installing gridsched[$*] into .venv"
 	@$(PIP) install --quiet --constraint constraints/constraints.txt --editable '.[$*]'
-	@touch $@
+	@touch $@ $(HOLDS_$*:%=.venv/.%)
 
 demo: .venv/.demo
 	$(BIN)/gridsched demo
