@@ -1,9 +1,13 @@
 """A large body with its data cut short: told apart from the whole body by nothing but its length."""
 
 import json
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gridsched.api import outline as outlines
 from gridsched.api.members import BadBody, members
 from gridsched.api.outline import LEAST_CUT_BYTES, read
 
@@ -68,3 +72,38 @@ def test_a_bad_body_is_refused_in_the_words_for_the_whole(what: str) -> None:
 def test_what_is_missing_is_null() -> None:
     """As for a reader of JSON who asks for a member with null in mind."""
     assert read(b'{"a":1}')[1].value("b") == b"null"
+
+
+TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.builds("data:{}{}".format, st.text(max_size=3), st.integers(0, 40).map("A".__mul__)),
+)
+VALUES = st.recursive(
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["data", "url", "a"]) | TEXTS, inner),
+    max_leaves=8,
+)
+
+
+@pytest.mark.slow
+@given(
+    st.dictionaries(TEXTS, VALUES, max_size=4), st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3)), max_size=2)
+)
+def test_with_or_without_its_data_a_body_has_the_same_members_or_the_same_fault(
+    said: dict[str, object], spoilt: list[tuple[float, bytes]]
+) -> None:
+    """Also where bytes of it are replaced, wherever they are."""
+    body = json.dumps(said).encode()
+    for where, put in spoilt:
+        at = round(where * len(body))
+        body = body[:at] + put + body[at + len(put) :]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, least in {"LEAST_BODY_BYTES": 0, "LEAST_CUT_BYTES": 2, "KEPT_BYTES": 6, "WINDOW_BYTES": 3}.items():
+            patch.setattr(outlines, name, least)
+        try:
+            expected = members(body)
+        except BadBody as fault:
+            with pytest.raises(BadBody, match=f"^{re.escape(str(fault))}$"):
+                read(body)
+        else:
+            assert read(body)[0] == expected
