@@ -234,7 +234,7 @@ async def _accompany(stream: EventStream, stop: trio.Event, answer: Callable[[],
         async def beat() -> None:
             await stream.beat()
             timer.due = stream.beats_at()
-            silence.hurry(timer.due)
+            silence.hurry(timer)
 
         def ring() -> None:
             timer.due = stream.beats_at()

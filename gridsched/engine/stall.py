@@ -62,7 +62,7 @@ class StallClock:
         """It goes on, with what was left of the limit."""
         self._paused = False
         self._timer.due = trio.current_time() + self._left
-        self._patience.hurry(self._timer.due)
+        self._patience.hurry(self._timer)
 
     def _ring(self) -> None:
         """The limit is over, if it was running."""
