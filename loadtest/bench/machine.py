@@ -29,8 +29,9 @@ def machine(versions: Mapping[str, str]) -> Machine:
 
 
 def without_paths(text: str) -> str:
-    """What a program said, with only the last part of each file's path; a URL's path is left as it is."""
-    return _FOLDERS.sub(lambda found: ".../" if Path("/", found[1]).exists() else found[0], text)
+    """What a program said, in one line, with only the last part of each file's path; a URL's path is left as it is."""
+    line = " ".join(text.split())
+    return _FOLDERS.sub(lambda found: ".../" if Path("/", found[1]).exists() else found[0], line)
 
 
 def load() -> float:
