@@ -86,7 +86,7 @@ def test_a_results_rows_have_a_table_of_their_own_with_the_marks_below_it() -> N
     rows = contention.rows(contention_result.figures([a_round(1.3), a_round(1.3)]), SHORT)
     told = table.table(BenchResult(machine=bench_result.Machine(), revision="", cases=rows))
     assert "## The chat and the background" in told
-    assert "| engine | 2 clients | pause | 1.3 (1.3…1.3) |" in told
+    assert "| llama-server | 2 clients | pause | 1.3 (1.3…1.3) |" in told
     assert "Missed: with pause, the median chat takes at most 1.15 times as long as alone: 1.30." in told
 
 
