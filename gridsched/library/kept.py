@@ -60,8 +60,8 @@ class HeaderFile:
     def load(self) -> dict[Path, tuple[Stat, ReadFile]]:
         """What is kept, by path; nothing where there is no such file. Never raises for what it is like."""
         try:
-            with self._path.open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
+            with open(self._path, "rb", opener=_at_once) as file:
+                data = file.read(MOST_BYTES + 1) or b""  # a pipe in its place has nothing to say
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -130,6 +130,11 @@ def _read_file(one: _Kept) -> ReadFile:
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[_Kept])
+
+
+def _at_once(path: str, flags: int) -> int:
+    """A pipe in its place holds no start up."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _digest(data: bytes) -> bytes:

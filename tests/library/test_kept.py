@@ -133,3 +133,16 @@ def test_a_file_that_cannot_be_written_or_read_keeps_nobody_from_reading_models(
         ["cannot", "be", "read"],
         ["cannot", "be", "written"],
     ]
+
+
+@pytest.mark.parametrize("somebody_writes", [False, True])
+def test_a_pipe_in_the_files_place_holds_no_start_up(
+    tmp_path: Path, disk: HeaderFile, *, somebody_writes: bool
+) -> None:
+    """With or without anybody at its other end."""
+    pipe = tmp_path / kept.FILE
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR) if somebody_writes else None
+    assert disk.load() == {}
+    if writer is not None:
+        os.close(writer)
