@@ -44,10 +44,10 @@ def draw(result: BenchResult, folder: Path) -> Iterator[Path]:
         ),
         "stream": lambda axes, all_: _bars(axes, all_, "stream", "added_p99_us", "added p99 of delay, µs", log=True),
         "stream_rate": lambda axes, all_: _bars(axes, all_, "stream", "tokens_ratio", "chunks/s, of direct"),
-        "cost_by_clients": _cost_by_clients,
-        "rate_by_clients": _rate_by_clients,
-        "cost_by_streams": _cost_by_streams,
-        "cost_by_pace": _cost_by_pace,
+        "cost_by_clients": lambda axes, all_: _curve(axes, all_, curves.BY_CLIENTS, ADDED, CLIENTS, SMALL),
+        "rate_by_clients": lambda axes, all_: _curve(axes, all_, curves.BY_CLIENTS, RATES, CLIENTS),
+        "cost_by_streams": lambda axes, all_: _curve(axes, all_, curves.BY_STREAMS, ADDED, STREAMS, CHUNK),
+        "cost_by_pace": lambda axes, all_: _curve(axes, all_, curves.BY_PACE, ADDED, PACE, CHUNK),
         "grant": _grant,
         "contention_chat": lambda axes, all_: _bars(
             axes, all_, "contention", "chat_p50_ratio", "median chat, of alone"
@@ -139,49 +139,21 @@ def _legend(axes: Axes) -> None:
 
 
 ADDED = {"added_p50_us": "p50", "added_p99_us": "p99"}
+RATES = {"requests_per_s": "requests a second", "cpu_us_per_request": "CPU µs each"}
+CLIENTS, STREAMS = "clients, each asking again and again", "streams of 100 chunks a second"
+PACE = f"chunks a second asked for, in {curves.PACED_STREAMS} streams"
+SMALL, CHUNK = "added to a small request, µs", "added to a chunk's delay, µs"
 
 
-def _cost_by_clients(axes: Axes, result: BenchResult) -> bool:
-    found = curves.points(result.curves, curves.BY_CLIENTS)
+def _curve(axes: Axes, result: BenchResult, setting: str, names: Mapping[str, str], load: str, label: str = "") -> bool:
+    """Figures against load; those with a `label` have a knee."""
+    found = curves.points(result.curves, setting)
     if not found:
         return False
-    _lines(axes, [curves.load_at(row) for row in found], found, ADDED, "clients, each asking again and again")
-    _mark_knee(axes, found)
-    axes.set_ylabel("added to a small request, µs")
-    _legend(axes)
-    return True
-
-
-def _rate_by_clients(axes: Axes, result: BenchResult) -> bool:
-    found = curves.points(result.curves, curves.BY_CLIENTS)
-    if not found:
-        return False
-    names = {"requests_per_s": "requests a second", "cpu_us_per_request": "CPU µs each"}
-    _lines(axes, [curves.load_at(row) for row in found], found, names, "clients, each asking again and again")
-    _legend(axes)
-    return True
-
-
-def _cost_by_streams(axes: Axes, result: BenchResult) -> bool:
-    found = curves.points(result.curves, curves.BY_STREAMS)
-    if not found:
-        return False
-    loads = [curves.load_at(row) for row in found]
-    _lines(axes, loads, found, ADDED, "streams of 100 chunks a second")
-    _mark_knee(axes, found)
-    axes.set_ylabel("added to a chunk's delay, µs")
-    _legend(axes)
-    return True
-
-
-def _cost_by_pace(axes: Axes, result: BenchResult) -> bool:
-    found = curves.points(result.curves, curves.BY_PACE)
-    if not found:
-        return False
-    loads = [curves.load_at(row) for row in found]
-    _lines(axes, loads, found, ADDED, f"chunks a second asked for, in {curves.PACED_STREAMS} streams")
-    _mark_knee(axes, found)
-    axes.set_ylabel("added to a chunk's delay, µs")
+    _lines(axes, [curves.load_at(row) for row in found], found, names, load)
+    if label:
+        _mark_knee(axes, found)
+        axes.set_ylabel(label)
     _legend(axes)
     return True
 
